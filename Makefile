@@ -1,0 +1,39 @@
+# Everything a person needs, in one word each. Set-up goes to .venv and is done once.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup demo test check bench docs lock clean
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	  { echo "trimtab needs Python 3.11; $(PYTHON) is $$($(PYTHON) --version). Say: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@echo "setting up .venv (once; a minute or so)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+demo: $(READY)  ## the main job: every link policy on the paper's instance, a table and a plot
+	@$(BIN)/trimtab demo
+
+test: $(READY)  ## all tests
+	@$(BIN)/python -m pytest
+
+check: $(READY)  ## style and types
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+bench: $(READY)  ## the measured claims of docs/benchmarks.md, on this machine
+	@$(BIN)/python -m benchmarks
+
+docs: $(READY)  ## the documentation site, in site/
+	@$(BIN)/mkdocs build --strict --quiet && echo "docs: site/index.html"
+
+lock: $(READY)  ## pin the newest versions pyproject.toml allows (needs uv)
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header -U -o requirements.lock
+
+clean:
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Keeps a fleet of publish/subscribe brokers in balance."""
