@@ -1,0 +1,64 @@
+"""Every error a caller may want to catch.
+
+    TrimtabError
+    └── BadInput (ValueError)        what came in cannot be used; the command line exits with 2
+        ├── BadTable                 a value in a workload or placement table
+        ├── MissingColumn            a column the question needs
+        ├── UnknownName              a policy, world, experiment, ... that does not exist
+        └── BadKnob                  a knob outside its range
+
+Each sentence says what was asked, what came, and what would have been right.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class TrimtabError(Exception):
+    """The root of the tree."""
+
+
+class BadInput(TrimtabError, ValueError):
+    """What came in cannot be used."""
+
+
+class BadTable(BadInput):
+    """A table holds something it must not; ``row`` counts from 0, and is None for the whole table."""
+
+    def __init__(self, table: str, problem: str, row: int | None = None) -> None:
+        self.table = table
+        self.problem = problem
+        self.row = row
+        where = table if row is None else f"{table}, row {row + 1}"
+        super().__init__(f"{where}: {problem}")
+
+
+class MissingColumn(BadInput):
+    """A column that the question needs is not there."""
+
+    def __init__(self, table: str, column: str, present: Iterable[str], why: str) -> None:
+        self.table = table
+        self.column = column
+        super().__init__(f"{table} has no column '{column}' ({why}); it has: {', '.join(present) or 'none'}")
+
+
+class UnknownName(BadInput):
+    """A name that nothing is registered under."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = list(known)
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        super().__init__(f"there is no {kind} '{name}'{hint} Known: {', '.join(names)}".replace("' Known", "'. Known"))
+
+
+class BadKnob(BadInput):
+    """A knob outside its range."""
+
+    def __init__(self, owner: str, knob: str, value: object, rule: str) -> None:
+        super().__init__(f"{owner}: {knob} must be {rule}, but is {value!r}")

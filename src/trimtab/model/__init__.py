@@ -1,0 +1,1 @@
+"""The nouns: what a fleet carries, who serves it, and how good that is."""

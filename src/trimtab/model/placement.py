@@ -1,0 +1,55 @@
+"""Which broker serves which unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+import numpy as np
+
+from trimtab.errors import BadTable
+
+if TYPE_CHECKING:
+    from trimtab.model.workload import Rows
+
+Unit = Literal["topic", "client", "link"]  # what must stay together
+UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
+UNPLACED: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Something proved about a problem: no placement has a better value of the family's objective."""
+
+    kind: str  # how it was proved
+    value: float
+
+    def proves(self, achieved: float) -> bool:
+        """Whether ``achieved`` is optimal: it reaches the bound, up to rounding of the last digits."""
+        return bool(achieved >= self.value - 1e-9 * max(abs(self.value), abs(achieved)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """A broker for every unit, or -1. The units of ``link`` are the subscriptions, in table order.
+
+    A publisher needs no row of its own there: its data enters every broker that carries one of its links.
+    """
+
+    unit: Unit
+    broker: Rows  # (units,) row in brokers, UNPLACED where nobody serves the unit
+    bound: Bound | None = None  # what the policy proved on the way, if anything
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise BadTable("placement", f"unit is '{self.unit}', but must be one of {', '.join(UNITS)}")
+        broker: Any = np.asarray(self.broker, dtype=np.int32)
+        if broker.ndim != 1:
+            raise BadTable("placement", f"broker has shape {broker.shape}, but must be one column")
+        if broker.flags.writeable:
+            broker = broker.view()
+            broker.flags.writeable = False
+        object.__setattr__(self, "broker", broker)
+
+    def __len__(self) -> int:
+        return len(self.broker)

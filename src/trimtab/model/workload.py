@@ -1,0 +1,192 @@
+"""What a fleet carries: topics, clients, brokers, and the links between them."""
+
+from __future__ import annotations
+
+from dataclasses import Field, dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.errors import BadTable, MissingColumn
+from trimtab.model.ids import Ids
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int32]  # positions in another table
+
+PUB: Final = 0
+SUB: Final = 1
+ROLES: Final = ("pub", "sub")  # in the order of the codes above
+
+
+def column(*, required: bool = False, signed: bool = False, may_be_empty: bool = False) -> Any:
+    """A number per row. ``signed``: below zero is allowed. ``may_be_empty``: NaN means "none"."""
+    rules = {"required": required, "signed": signed, "may_be_empty": may_be_empty}
+    return field(default=None, metadata={"column": rules})
+
+
+def columns_of(table: type[Table]) -> list[Field[Any]]:
+    """The numeric columns a table knows, in order."""
+    return [f for f in fields(table) if "column" in f.metadata]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns over one set of ids: checked and made read-only on entry. None: the column is absent."""
+
+    name: ClassVar[str]
+    ids: Ids
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ids, Ids):
+            object.__setattr__(self, "ids", Ids(self.ids, table=self.name))
+        for spec in columns_of(type(self)):
+            values = getattr(self, spec.name)
+            if values is not None:
+                object.__setattr__(self, spec.name, self._checked(spec, values))
+            elif spec.metadata["column"]["required"]:
+                raise MissingColumn(self.name, spec.name, self.present(), "always needed")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def present(self) -> list[str]:
+        """The names of the columns that are there."""
+        return ["id", *(f.name for f in columns_of(type(self)) if getattr(self, f.name) is not None)]
+
+    def need(self, name: str, why: str) -> Floats:
+        """The column, or an error that asks for it by name."""
+        values: Floats | None = getattr(self, name)
+        if values is None:
+            raise MissingColumn(self.name, name, self.present(), why)
+        return values
+
+    def _checked(self, spec: Field[Any], values: Any) -> Floats:
+        rules = spec.metadata["column"]
+        checked: Floats = np.array(values, dtype=np.float64)
+        if checked.shape != (len(self),):
+            raise BadTable(self.name, f"{spec.name} has shape {checked.shape}, but there are {len(self)} ids")
+        good = np.isfinite(checked) if rules["signed"] else (checked >= 0.0) & (checked < np.inf)
+        if rules["may_be_empty"]:
+            good |= np.isnan(checked)
+        if not good.all():
+            row = int(np.flatnonzero(~good)[0])
+            rule = "a finite number" if rules["signed"] else "a finite number, zero or more"
+            raise BadTable(self.name, f"{spec.name} is {checked[row]:g}, but must be {rule}", row)
+        checked.flags.writeable = False
+        return checked
+
+
+@dataclass(frozen=True, eq=False)
+class Topics(Table):
+    """What is published."""
+
+    name: ClassVar[str] = "topics"
+    rate: Floats = column(required=True)  # messages/s, all publishers of the topic together
+    size_bytes: Floats | None = column()  # per message; absent: rate is already in data/s
+    processing_ms: Floats | None = column()  # CPU time per message at the broker
+    spool: Floats | None = column()  # messages kept for processing
+    latency_ms: Floats | None = column(may_be_empty=True)  # bound; empty = none
+
+    @cached_property
+    def data_rate(self) -> Floats:
+        """``d[k]``: data per second one copy of the topic takes."""
+        if self.size_bytes is None:
+            return self.rate
+        with np.errstate(over="ignore"):
+            product: Floats = self.rate * self.size_bytes
+        if not np.isfinite(product).all():
+            row = int(np.flatnonzero(~np.isfinite(product))[0])
+            raise BadTable(self.name, "rate x size_bytes is beyond what a double can hold", row)
+        product.flags.writeable = False
+        return product
+
+
+@dataclass(frozen=True, eq=False)
+class Clients(Table):
+    """Who publishes and subscribes."""
+
+    name: ClassVar[str] = "clients"
+    lat: Floats | None = column(signed=True)  # degrees
+    lon: Floats | None = column(signed=True)
+    x_km: Floats | None = column(signed=True)
+    y_km: Floats | None = column(signed=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Brokers(Table):
+    """Who serves them."""
+
+    name: ClassVar[str] = "brokers"
+    bandwidth: Floats | None = column()  # data/s, in and out together
+    storage: Floats | None = column()  # messages
+    compute: Floats | None = column()  # messages processed/s
+    cores: Floats | None = column()
+    lat: Floats | None = column(signed=True)
+    lon: Floats | None = column(signed=True)
+    x_km: Floats | None = column(signed=True)
+    y_km: Floats | None = column(signed=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """(topic, client, role) triples; no triple stands twice."""
+
+    name: ClassVar[str] = "links"
+    topic: Rows  # (L,) row in topics
+    client: Rows  # (L,) row in clients
+    role: NDArray[np.int8]  # (L,) PUB or SUB
+
+    def __post_init__(self) -> None:
+        for column_name, kind in (("topic", np.int32), ("client", np.int32), ("role", np.int8)):
+            values = np.ascontiguousarray(getattr(self, column_name), dtype=kind)
+            if values is getattr(self, column_name) and values.flags.writeable:
+                values = values.view()  # a read-only window: ten million rows are not copied
+            values.flags.writeable = False
+            object.__setattr__(self, column_name, values)
+        if not len(self.topic) == len(self.client) == len(self.role):
+            raise BadTable(self.name, "topic, client and role differ in length")
+
+    @classmethod
+    def subscriptions(cls, topic: Any, client: Any) -> Links:
+        """Links that all subscribe."""
+        return cls(topic, client, np.full(len(topic), SUB, dtype=np.int8))
+
+    def __len__(self) -> int:
+        return len(self.topic)
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Everything a placement is decided on. Row ``k`` of ``topics`` is topic ``k``, and so on."""
+
+    topics: Topics
+    clients: Clients
+    brokers: Brokers
+    links: Links
+
+    def __post_init__(self) -> None:
+        links = self.links
+        for name, rows, table in (
+            ("topic", links.topic, self.topics),
+            ("client", links.client, self.clients),
+            ("role", links.role, ROLES),
+        ):
+            outside = (rows < 0) | (rows >= len(table))
+            if outside.any():
+                row = int(np.flatnonzero(outside)[0])
+                raise BadTable("links", f"{name} {rows[row]} is not one of the {len(table)}", row)
+        self._refuse_a_link_that_stands_twice()
+
+    def _refuse_a_link_that_stands_twice(self) -> None:
+        links = self.links
+        key = (links.topic.astype(np.int64) * len(self.clients) + links.client) * 2 + links.role
+        in_order = np.sort(key)
+        twice = in_order[1:] == in_order[:-1]
+        if twice.any():
+            first, again = np.flatnonzero(key == in_order[:-1][twice][0])[:2]
+            topic, client = self.topics.ids[links.topic[again]], self.clients.ids[links.client[again]]
+            role = ROLES[links.role[again]]
+            said = f"topic '{topic}', client '{client}', role {role} stands in row {first + 1} already"
+            raise BadTable("links", f"{said}; a link is listed once", int(again))

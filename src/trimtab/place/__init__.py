@@ -1,0 +1,1 @@
+"""What should be true: policies that place units on brokers, and the judge that referees them all."""

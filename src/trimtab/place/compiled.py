@@ -1,0 +1,22 @@
+"""The one way to compile a kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numba
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """Compile on the first call and keep the machine code beside the source for the next process.
+
+    Numba notices a change of the kernel's own file only, so a kernel calls kernels of its own file and no
+    others; a test sees to it.
+    """
+    kernel: F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    return kernel

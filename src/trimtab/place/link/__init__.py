@@ -1,0 +1,1 @@
+"""Which links to carry, and where, so that the most data arrives (Lambert & Sakellariou, MaxDataRcvd)."""

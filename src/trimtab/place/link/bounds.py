@@ -1,0 +1,109 @@
+"""Upper bounds on the data that any placement of links can carry, from the cheapest to the tightest.
+
+The paper compares with ``min(sum of bandwidths, data offered)`` (Lambert & Sakellariou, Section V), which
+forgets the copies that come in and lies up to two thirds above the optimum.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from trimtab.model.placement import Bound
+from trimtab.place.link.counts import Instance
+from trimtab.place.link.packing import alike_value, merged
+from trimtab.place.link.sweep import merged_lp_bound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trimtab.model.problem import Problem
+    from trimtab.place.link.counts import Grid
+
+ALIKE_WORK: Final = 60_000  # table entries at most for one evaluation of the alike bound
+GOLDEN: Final = (5**0.5 - 1) / 2
+
+
+def quick(problem: Problem) -> Bound:
+    """The merged linear bound: what policies that prove nothing are held against."""
+    return merged_lp(Instance.of(problem))
+
+
+def paper(instance: Instance) -> Bound:
+    """The bound of the paper's evaluation."""
+    return Bound("paper", min(float(instance.room.sum()), instance.offered))
+
+
+def merged_lp(instance: Instance) -> Bound:
+    """All brokers merged into one, topics divisible. O(T log T)."""
+    value = merged_lp_bound(instance.rate, instance.degree, instance.order, instance.room)
+    if value >= instance.offered * (1.0 - 1e-12):
+        return Bound("offered", instance.offered)
+    return Bound("merged-lp", instance.floored(value))
+
+
+def merged_exact(instance: Instance, grid: Grid) -> Bound:
+    """All brokers merged into one, links indivisible: a knapsack with set-ups. O(links * total cells).
+
+    A topic of which a broker holds at most ``p`` links pays a set-up for every ``p`` of them. ``grid`` is
+    exact or rounded down.
+    """
+    degree = instance.degree[grid.topic].astype(np.int64)
+    per_broker = np.maximum(np.floor(instance.room.max() / grid.rate).astype(np.int64) - 1, 1)
+    first = np.concatenate([[0], np.cumsum(degree + 1)[:-1]]).astype(np.int64)
+    links = np.arange(int((degree + 1).sum())) - np.repeat(first, degree + 1)
+    copies = links + -(-links // np.repeat(per_broker, degree + 1))
+    weight = np.repeat(grid.rate, degree + 1) * copies / grid.cell
+    need = (np.rint(weight) if grid.exact else np.floor(weight * (1.0 + 1e-12))).astype(np.int64)
+    total = int(grid.cells.sum()) if grid.exact else int(instance.room.sum() / grid.cell * (1.0 + 1e-12))
+    value = min(merged(first, need, grid.rate, degree, total), instance.offered)
+    return Bound("merged", instance.floored(value * (1.0 + 1e-12)))
+
+
+def alike(instance: Instance) -> Bound | None:
+    """The best of a two-parameter family of Lagrangian bounds, where topics fall into few kinds.
+
+    Brokers that hold four topics each cannot all take the large ones; the merged bound does not see that and
+    this one does, at a cost that depends on the number of different rates and degrees alone. None where the
+    rates share no unit or there are too many kinds.
+    """
+    topic = instance.order
+    if instance.unit == 0.0 or not len(topic) or not len(instance.room):
+        return None
+    rate, degree = np.rint(instance.rate[topic] / instance.unit), instance.degree[topic].astype(np.int64)
+    cells = np.floor(instance.room / instance.unit * (1.0 + 1e-12))
+    kinds, many = np.unique(np.stack([rate, -degree]), axis=1, return_counts=True)
+    fits = 2.0 * kinds[0] <= cells.max()
+    kinds, many = kinds[:, fits], many[fits]
+    if not len(many) or cells.max() * len(np.unique(kinds[0])) * degree.max() > ALIKE_WORK:
+        return None
+    capacity = cells.astype(np.int64)
+    large = float(degree.max())
+
+    def at(slope: float, offset: float) -> float:
+        return alike_value(kinds[0], -kinds[1].astype(np.int64), many, capacity, slope, offset)
+
+    def best_slope(offset: float) -> float:
+        return _least(lambda slope: at(slope, offset), 0.5, 1.0, 14)
+
+    value = _least(best_slope, 0.0, large / 2.0, 10)
+    return Bound("alike", instance.floored(min(value * (1.0 + 1e-12) * instance.unit, instance.offered)))
+
+
+def _least(function: Callable[[float], float], low: float, high: float, steps: int) -> float:
+    """The least value that golden-section search sees: any value is a valid bound, so no convexity is needed."""
+    a, b = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_a, at_b = function(a), function(b)
+    least = min(at_a, at_b)
+    for _ in range(steps):
+        if at_a <= at_b:
+            high, b, at_b = b, a, at_a
+            a = high - GOLDEN * (high - low)
+            at_a = function(a)
+        else:
+            low, a, at_a = a, b, at_b
+            b = low + GOLDEN * (high - low)
+            at_b = function(b)
+        least = min(least, at_a, at_b)
+    return least

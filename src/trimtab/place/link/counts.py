@@ -1,0 +1,139 @@
+"""The link question in counts: links of one topic are alike, so only how many go where matters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from trimtab.place.link.greedy import degrees, links_from_allotments, room_of
+from trimtab.place.link.sweep import by_degree
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.problem import Problem
+    from trimtab.model.workload import Floats, Rows
+
+    Ints = NDArray[np.int64]
+
+DECIMALS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)  # scales at which rates may be whole
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allotments:
+    """``links[a]`` links of topic ``topic[a]`` go to broker ``broker[a]``; a pair stands at most once."""
+
+    topic: Rows
+    broker: Rows
+    links: Rows
+
+    def data(self, rate: Floats) -> float:
+        return float(rate[self.topic] @ self.links)
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """What a link policy needs of a problem: how many links each topic has, and room at each broker."""
+
+    rate: Floats  # (T,) data/s
+    degree: Rows  # (T,) links
+    room: Floats  # (B,) data/s, with a breath of slack where numbers are not whole
+    order: Rows  # topics that have links and take room, most links first
+
+    @classmethod
+    def of(cls, problem: Problem) -> Instance:
+        rate = problem.data_rate
+        degree = degrees(problem.topic, len(rate))
+        order = by_degree(degree)
+        if len(order) and not rate[order].all():
+            order = order[rate[order] > 0.0]
+        return cls(rate, degree, room_of(rate, problem.bandwidth), order)
+
+    @cached_property
+    def offered(self) -> float:
+        return float(self.rate @ self.degree)
+
+    @cached_property
+    def unit(self) -> float:
+        """The largest number that all rates are multiples of; 0 where none was found."""
+        rates = self.rate[self.order]
+        if not len(rates) or rates.max() > 1e12:
+            return 0.0
+        for scale in DECIMALS:
+            whole = np.rint(rates * scale)
+            if (np.abs(rates * scale - whole) <= 1e-9 * whole).all():
+                return float(np.gcd.reduce(whole.astype(np.int64))) / scale
+        return 0.0
+
+    def floored(self, bound: float) -> float:
+        """What is received is a multiple of ``unit``, so a bound may be lowered to one."""
+        if self.unit == 0.0:
+            return bound
+        return float(np.floor(bound / self.unit * (1.0 + 1e-12) + 1e-6)) * self.unit
+
+    def with_free_topics(self, made: Allotments) -> Allotments:
+        """Topics that take no room at all go to the roomiest broker."""
+        free = np.flatnonzero((self.rate == 0.0) & (self.degree > 0))
+        if not len(free) or not len(self.room):
+            return made
+        roomiest = np.full(len(free), self.room.argmax())
+        return Allotments(
+            np.concatenate([made.topic, free]).astype(np.int32),
+            np.concatenate([made.broker, roomiest]).astype(np.int32),
+            np.concatenate([made.links, self.degree[free]]).astype(np.int32),
+        )
+
+    def links(self, problem: Problem, made: Allotments) -> Rows:
+        """The broker of every subscription."""
+        return links_from_allotments(problem.topic, len(self.rate), made.topic, made.broker, made.links)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """Weights as whole numbers of cells, for tables over capacity. Row ``i`` is topic ``topic[i]``.
+
+    Exact where the rates share a unit of which the widest broker holds at most ``cells``. Otherwise weights
+    are rounded up, so that what fits the grid fits the broker, or down, so that a bound stays a bound.
+    """
+
+    topic: Rows  # rows of the instance's topics, most links first
+    rate: Floats
+    limit: Ints  # links of the topic, at most what the widest broker can hold
+    first: Ints  # where the topic's needs begin
+    need: Ints  # cells that 0, 1, 2, ... links take, the copy that comes in included
+    cells: Ints  # (B,) capacity
+    cell: float  # data/s of one cell
+    exact: bool
+
+    @classmethod
+    def of(cls, instance: Instance, cells: int, *, up: bool = True) -> Grid:
+        widest = float(instance.room.max())
+        exact = instance.unit > 0.0 and widest / instance.unit <= cells
+        cell = instance.unit if exact else widest / cells
+        topic = instance.order
+        rate = instance.rate[topic]
+        per_broker = np.floor(widest / rate).astype(np.int64) - 1
+        keep = per_broker >= 1
+        topic, rate, per_broker = topic[keep], rate[keep], per_broker[keep]
+        limit = np.minimum(instance.degree[topic], per_broker)
+        first = np.concatenate([[0], np.cumsum(limit + 1)[:-1]]).astype(np.int64)
+        copies = np.arange(int((limit + 1).sum())) - np.repeat(first, limit + 1) + 1
+        weight = np.repeat(rate, limit + 1) * copies / cell
+        if exact:
+            need = np.rint(weight)
+        elif up:
+            need = np.ceil(weight * (1.0 - 1e-12))
+        else:
+            need = np.floor(weight * (1.0 + 1e-12))
+        capacity = np.floor(instance.room / cell * (1.0 + 1e-12))
+        return cls(
+            topic, rate, limit.astype(np.int64), first, need.astype(np.int64), capacity.astype(np.int64), cell, exact
+        )
+
+    @property
+    def work(self) -> float:
+        """Table entries that filling the widest broker takes."""
+        return float(self.limit.sum()) * float(self.cells.max(initial=0) + 1)

@@ -1,0 +1,155 @@
+"""GreedyScheduler (Lambert & Sakellariou, Algorithm 1) on counts, and links from counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trimtab.place.compiled import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.workload import Floats, Rows
+
+    Counts = NDArray[np.int64]
+
+
+@compiled
+def room_of(rate: Floats, bandwidth: Floats) -> Floats:
+    """Bandwidth with a breath of slack where numbers are not whole, so that 0.1 + 0.1 + 0.1 fits into 0.3."""
+    whole = True
+    for r in rate:
+        whole &= r == np.floor(r)
+    for b in bandwidth:
+        whole &= b == np.floor(b)
+    return bandwidth.copy() if whole else bandwidth * (1.0 + 1e-12)
+
+
+@compiled
+def degrees(topic: Rows, topics: int) -> Rows:
+    """Subscriptions of every topic."""
+    degree = np.zeros(topics, np.int32)
+    for k in topic:
+        degree[k] += 1
+    return degree
+
+
+@compiled
+def fits(room: float, rate: float, wanted: int) -> int:
+    """How many links of a topic new to a broker fit into ``room``: the first copy in costs ``rate`` too."""
+    if rate * (wanted + 1.0) <= room:
+        return wanted
+    return max(int(np.floor(room / rate)) - 1, 0)
+
+
+@compiled
+def greedy(
+    rate: Floats, degree: Rows, bandwidth: Floats, strict: bool
+) -> tuple[Rows, Rows, Rows]:
+    """Allotments (topic, broker, links), at most one per topic and broker, in the order they were made.
+
+    The topic with the most links left goes to the broker with the most bandwidth left, as far as it fits.
+    ``strict`` leaves the last slot of a broker empty ("while b_k > r_i"), which is what the printed numbers
+    need. Ties go to the lower row. A step costs O(log brokers); topics wait in one bucket per degree.
+    """
+    topics, brokers = len(rate), len(bandwidth)
+    room = room_of(rate, bandwidth)
+    most = 0
+    for k in range(topics):
+        most = max(most, degree[k])
+    bucket = np.full(most + 1, -1, np.int32)  # head of the list of topics with so many links left
+    behind = np.empty(topics, np.int32)
+    left = degree.copy()
+    for k in range(topics - 1, -1, -1):
+        behind[k] = bucket[left[k]]
+        bucket[left[k]] = k
+    heap = np.argsort(-room, kind="mergesort").astype(np.int32)  # sorted, therefore a heap
+
+    size = topics + brokers + 1
+    of, on, links = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32)
+    made = 0
+    level = most if brokers > 0 else 0
+    while level > 0:
+        k = bucket[level]
+        if k < 0:
+            level -= 1
+            continue
+        bucket[level] = behind[k]
+        j, r = heap[0], rate[k]
+        n = fits(room[j], r, left[k])
+        if strict and n > 0 and r > 0.0 and room[j] - r * (n + 1.0) <= 0.0:
+            n -= 1
+        if n == 0:
+            continue  # mended: the roomiest broker cannot take it, and room only shrinks, so nobody ever will
+        if made == size:
+            size *= 2
+            of, on, links = grown(of, size), grown(on, size), grown(links, size)
+        of[made], on[made], links[made] = k, j, n
+        made += 1
+        left[k] -= n
+        room[j] -= r * (n + 1.0)
+        if left[k] > 0:
+            behind[k] = bucket[left[k]]
+            bucket[left[k]] = k
+        sift_down(heap, room)
+    return of[:made], on[:made], links[:made]
+
+
+@compiled
+def grown(column: Rows, size: int) -> Rows:
+    longer = np.empty(size, column.dtype)
+    longer[: len(column)] = column
+    return longer
+
+
+@compiled
+def sift_down(heap: Rows, room: Floats) -> None:
+    """Restore the heap after the room of its top has shrunk."""
+    at, moving = 0, heap[0]
+    while True:
+        child = 2 * at + 1
+        if child >= len(heap):
+            break
+        if child + 1 < len(heap) and comes_first(heap[child + 1], heap[child], room):
+            child += 1
+        if comes_first(moving, heap[child], room):
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = moving
+
+
+@compiled
+def comes_first(a: int, b: int, room: Floats) -> bool:
+    return room[a] > room[b] or (room[a] == room[b] and a < b)
+
+
+@compiled
+def links_from_allotments(topic: Rows, topics: int, of: Rows, on: Rows, links: Rows) -> Rows:
+    """A broker for every subscription: links of one topic are alike, so any of them may take a slot. O(L)."""
+    head = np.full(topics, -1, np.int32)
+    behind = np.empty(len(of), np.int32)
+    left = links.copy()
+    for a in range(len(of) - 1, -1, -1):
+        behind[a] = head[of[a]]
+        head[of[a]] = a
+    broker = np.empty(len(topic), np.int32)
+    for s in range(len(topic)):
+        a = head[topic[s]]
+        if a < 0:
+            broker[s] = -1
+            continue
+        broker[s] = on[a]
+        left[a] -= 1
+        if left[a] == 0:
+            head[topic[s]] = behind[a]
+    return broker
+
+
+@compiled
+def greedy_links(topic: Rows, rate: Floats, bandwidth: Floats, strict: bool) -> Rows:
+    """The whole of Algorithm 1, from subscriptions to brokers, in one call."""
+    of, on, links = greedy(rate, degrees(topic, len(rate)), bandwidth, strict)
+    return links_from_allotments(topic, len(rate), of, on, links)

@@ -1,0 +1,139 @@
+"""``link/ilp``: the integer program of Lambert & Sakellariou, Section III, in its compact form, by HiGHS."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import highspy
+import numpy as np
+
+from trimtab.errors import BadInput
+from trimtab.model.placement import Bound, Placement
+from trimtab.place.link.counts import Allotments, Instance
+from trimtab.place.link.greedy import greedy
+from trimtab.place.stop import NO_LIMIT
+
+if TYPE_CHECKING:
+    from trimtab.place.stop import Stop
+    from trimtab.model.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Ilp:
+    """Counts ``n[i,k]`` of links and switches ``y[i,k]`` for the copy that comes in.
+
+    The paper has a variable per link and broker; links of a topic are alike, so counts do, which takes most
+    of the symmetry out. Its constraint 2 binds ``k`` twice and would let a topic have one link in all; read
+    as ``n[i,k] <= (what fits) * y[i,k]``. In constraint 3 the rate belongs inside both sums. Starts from
+    ``gs``, so it is never worse, and reports the bound HiGHS proved within the time it was given.
+    """
+
+    max_variables: int = 400_000
+    stop: Stop = NO_LIMIT
+
+    may_leave_unplaced: ClassVar[bool] = True
+
+    def place(self, problem: Problem) -> Placement:
+        instance = Instance.of(problem)
+        size = 2 * len(instance.order) * len(instance.room)
+        if size > self.max_variables:
+            raise TooLarge(size, self.max_variables)
+        start = Allotments(*greedy(instance.rate, instance.degree, instance.room, False))
+        made, bound = solve(instance, start, self.stop)
+        made = instance.with_free_topics(made)
+        return Placement("link", instance.links(problem, made), Bound("ilp", bound))
+
+
+class TooLarge(BadInput):
+    """An integer program nobody should wait for."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"link/ilp would need {size:,} variables, and takes at most {limit:,}; use link/trim, "
+            "which has no such limit, or raise max_variables"
+        )
+
+
+def solve(
+    instance: Instance, start: Allotments, stop: Stop, max_nodes: int | None = None
+) -> tuple[Allotments, float]:
+    """The best allotments HiGHS finds from ``start`` on, and the upper bound it proves."""
+    topic, room = instance.order, instance.room
+    rate, degree = instance.rate[topic], instance.degree[topic]
+    topics, brokers = len(topic), len(room)
+    if topics == 0 or brokers == 0:
+        return start, start.data(instance.rate)
+    # how many links of topic i fit on broker k; the columns are n[0,0], n[0,1], ..., then the same for y
+    fits = np.minimum(np.floor(room / rate[:, None]) - 1.0, degree[:, None]).clip(min=0.0).ravel()
+    pairs = topics * brokers
+    i, k = np.divmod(np.arange(pairs), brokers)
+    # Rows of bandwidth are scaled to 1, so that HiGHS's absolute tolerance is relative to it.
+    share = rate[i] / np.where(room[k] > 0.0, room[k], 1.0)
+
+    model = highspy.HighsLp()
+    model.num_col_ = 2 * pairs
+    model.num_row_ = topics + brokers + pairs
+    model.sense_ = highspy.ObjSense.kMaximize
+    model.col_cost_ = np.concatenate([rate[i] / rate.max(), np.zeros(pairs)])
+    model.col_lower_ = np.zeros(2 * pairs)
+    model.col_upper_ = np.concatenate([fits, (fits > 0).astype(np.float64)])
+    model.row_lower_ = np.full(model.num_row_, -highspy.kHighsInf)
+    model.row_upper_ = np.concatenate([degree.astype(np.float64), np.ones(brokers), np.zeros(pairs)])
+    model.integrality_ = [highspy.HighsVarType.kInteger] * (2 * pairs)
+    at = np.arange(pairs)
+    rows_n = np.stack([i, topics + k, topics + brokers + at], axis=1).ravel()
+    values_n = np.stack([np.ones(pairs), share, np.ones(pairs)], axis=1).ravel()
+    rows_y = np.stack([topics + k, topics + brokers + at], axis=1).ravel()
+    values_y = np.stack([share, -np.maximum(fits, 1.0)], axis=1).ravel()
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_ = np.concatenate([3 * at, 3 * pairs + 2 * np.arange(pairs + 1)]).astype(np.int32)
+    model.a_matrix_.index_ = np.concatenate([rows_n, rows_y]).astype(np.int32)
+    model.a_matrix_.value_ = np.concatenate([values_n, values_y])
+
+    highs = highspy.Highs()
+    highs.silent()
+    options: dict[str, float | int] = {
+        "threads": 1,
+        "mip_rel_gap": 0.0,
+        "mip_abs_gap": 1e-9,
+        "mip_feasibility_tolerance": 1e-9,
+        "primal_feasibility_tolerance": 1e-9,
+    }
+    if math.isfinite(stop.left_s()):
+        options["time_limit"] = max(stop.left_s(), 0.0)
+    if max_nodes is not None:
+        options["mip_max_nodes"] = max_nodes
+    for option, value in options.items():
+        highs.setOptionValue(option, value)
+    highs.passModel(model)
+    row = np.full(len(instance.rate), -1)
+    row[topic] = np.arange(topics)
+    given = row[start.topic] >= 0
+    columns = row[start.topic[given]] * brokers + start.broker[given]
+    known = highspy.HighsSolution()
+    values = np.zeros(2 * pairs)
+    values[columns], values[pairs + columns] = start.links[given], 1.0
+    known.col_value = list(values)
+    highs.setSolution(known)
+    highs.run()
+
+    bound = min(highs.getInfo().mip_dual_bound * rate.max(), instance.offered)
+    found = np.asarray(highs.getSolution().col_value)
+    if len(found) != 2 * pairs:  # nothing found in time, not even the start
+        return start, instance.floored(bound)
+    made = _within_room(instance, np.rint(found[:pairs]).astype(np.int64).reshape(topics, brokers))
+    if made.data(instance.rate) < start.data(instance.rate):
+        made = start
+    return made, max(instance.floored(bound * (1.0 + 1e-9)), made.data(instance.rate))
+
+
+def _within_room(instance: Instance, count: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Allotments:
+    """HiGHS keeps bandwidth to a tolerance; give back a link where rounding left a broker above its room."""
+    rate = instance.rate[instance.order]
+    for k, room in enumerate(instance.room):
+        while rate @ (count[:, k] + (count[:, k] > 0)) > room:
+            count[np.flatnonzero(count[:, k])[rate[count[:, k] > 0].argmin()], k] -= 1
+    i, k = np.nonzero(count)
+    return Allotments(instance.order[i], k.astype(np.int32), count[i, k].astype(np.int32))

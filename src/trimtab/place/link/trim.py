@@ -1,0 +1,165 @@
+"""``link/trim``: ours. A fast sweep for any size; search and proof on top where tables are affordable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+
+from trimtab.errors import BadKnob
+from trimtab.model.placement import Bound, Placement
+from trimtab.place.link import bounds, ilp
+from trimtab.place.link.counts import Allotments, Grid, Instance
+from trimtab.place.link.greedy import greedy
+from trimtab.place.link.packing import pack, ruin_and_recreate
+from trimtab.place.link.patterns import PatternProgram
+from trimtab.place.link.sweep import sweep
+from trimtab.place.stop import NO_LIMIT
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.problem import Problem
+    from trimtab.model.workload import Floats
+    from trimtab.place.stop import Stop
+
+CELLS: Final = 4_000  # resolution of a table over one broker's capacity, where rates share no coarse unit
+TABLE: Final = 5_000_000  # entries of the largest table the search fills again and again
+LINKS: Final = 20_000  # beyond, a sweep is within 0.1 % of its bound, and searching would cost seconds
+FIRST_ROUNDS, ROUNDS, STALL = 400, 4_000, 1_500  # of ruin and recreate: before and after the pattern bound
+SEARCH_WORK: Final = 6e8  # table entries the search may fill, about half a second
+PATTERN_STEPS: Final = 400
+CLOSE: Final = 1e-4  # a sweep this close to the merged bound is not worth a better bound
+EXACT_PAIRS, EXACT_NODES = 150, 50_000  # topics x brokers, and nodes, of what HiGHS may finish
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Sweep, then search under prices, then prove.
+
+    1. ``gs`` and a sweep that fills brokers with whole topics, the last few chosen to leave no room; the
+       merged linear bound. Enough, and all there is time for, on large instances.
+    2. Small ones: brokers are filled one by one by an exact knapsack under Lagrangian prices, then two or
+       three at a time are emptied and filled again, until the answer meets a bound.
+    3. Still open: the pattern bound, and the search again under its prices.
+    4. Tiny and still open: the integer program finishes the proof.
+
+    The answer depends on the seed alone unless ``stop`` cuts it short.
+    """
+
+    seed: int = 0
+    effort: float = 1.0  # how much to search, 1 = about half a second on the paper's instances
+    stop: Stop = NO_LIMIT
+
+    may_leave_unplaced: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.effort < float("inf"):
+            raise BadKnob("link/trim", "effort", self.effort, "zero or more")
+
+    def place(self, problem: Problem) -> Placement:
+        instance = Instance.of(problem)
+        made, bound = self._solve(instance)
+        made = instance.with_free_topics(made)
+        return Placement("link", instance.links(problem, made), bound)
+
+    def _solve(self, instance: Instance) -> tuple[Allotments, Bound]:
+        rate = instance.rate
+        made = Allotments(*greedy(rate, np.where(rate > 0.0, instance.degree, 0), instance.room, False))
+        bound = bounds.merged_lp(instance)
+        if bound.proves(made.data(rate)):
+            return made, bound
+        swept = Allotments(*sweep(rate, instance.degree, instance.order, instance.room))
+        made = max(made, swept, key=lambda m: m.data(rate))
+        if bound.proves(made.data(rate)) or self.effort == 0.0:
+            return made, bound
+        links = int(instance.degree[instance.order].sum())
+        if links <= LINKS:
+            grid = Grid.of(instance, CELLS)
+            if grid.work <= TABLE:
+                return _Search(instance, grid, self).run(made, bound)
+        if made.data(rate) < (1.0 - CLOSE) * bound.value:
+            tighter = bounds.alike(instance)
+            if tighter is not None and tighter.value < bound.value:
+                bound = tighter
+        return made, bound
+
+
+class _Search:
+    """Steps 2 to 4 on one instance."""
+
+    def __init__(self, instance: Instance, grid: Grid, knobs: Trim) -> None:
+        self.instance = instance
+        self.grid = grid
+        self.below = grid if grid.exact else Grid.of(instance, CELLS, up=False)  # for bounds
+        self.knobs = knobs
+        self.rng = np.random.default_rng(knobs.seed)
+        self.room = instance.room
+        self.left = instance.degree[grid.topic].astype(np.int64)
+        self.count: NDArray[np.int64] = np.zeros((len(self.room), len(grid.topic)), np.int64)
+        self.free = self.room.copy()
+
+    def run(self, made: Allotments, bound: Bound) -> tuple[Allotments, Bound]:
+        tighter = bounds.merged_exact(self.instance, self.below)
+        bound = min(bound, tighter, key=lambda b: b.value)
+        best = made
+        if bound.proves(best.data(self.instance.rate)):
+            return best, bound
+        price = self._merged_prices()
+        grid = self.grid
+        pack(
+            grid.rate, price, self.left, grid.first, grid.need, grid.limit, grid.cells, self.room, self.count, self.free
+        )
+        best = self._improve(best, price, FIRST_ROUNDS, bound)
+        if not bound.proves(best.data(self.instance.rate)) and self.knobs.stop.left_s() > 0.0:
+            program = PatternProgram(self.instance, self.below)
+            if grid is self.below:
+                program.add_packing(self.count)
+            known = best.data(self.instance.rate)
+            found = program.bound(self.instance, price, known, PATTERN_STEPS, self.knobs.stop)
+            if found.value < bound.value:
+                bound = Bound("patterns", found.value)
+            best = self._improve(best, found.price, ROUNDS, bound)
+        if not bound.proves(best.data(self.instance.rate)) and self.count.size <= EXACT_PAIRS:
+            best, value = ilp.solve(self.instance, best, self.knobs.stop, EXACT_NODES)
+            if value < bound.value:
+                bound = Bound("ilp", value)
+        return best, bound
+
+    def _merged_prices(self) -> Floats:
+        """What a link is worth at the merged linear optimum.
+
+        There a whole topic of degree ``d`` earns ``rate * (d + 1) * m`` at most, with ``m`` the density of the
+        critical topic, so each selected topic just pays for its room, and only slack, splits and small
+        topics are punished.
+        """
+        degree = self.instance.degree[self.grid.topic].astype(np.float64)
+        weight = np.cumsum(self.grid.rate * (degree + 1.0))
+        critical = min(int(np.searchsorted(weight, self.room.sum())), len(degree) - 1)
+        density = degree[critical] / (degree[critical] + 1.0)
+        price: Floats = self.grid.rate * np.maximum(1.0 - density * (degree + 1.0) / degree, 0.0)
+        return price
+
+    def _improve(self, best: Allotments, price: Floats, rounds: int, bound: Bound) -> Allotments:
+        grid = self.grid
+        waiting = float(np.minimum(self.left, grid.limit).sum() + grid.limit.sum() * 2.3 / max(len(self.room), 3))
+        per_round = 2.3 * waiting * float(grid.cells.max() + 1) + 10.0 * self.count.shape[1]
+        budget = self.knobs.effort * min(float(rounds), SEARCH_WORK / per_round)
+        goal = bound.value * (1.0 - 1e-12)
+        data = 0.0
+        made = 0
+        while made < budget and self.knobs.stop.left_s() > 0.0:
+            step = int(min(budget - made + 1, 200)) if self.knobs.stop is not NO_LIMIT else int(budget) + 1
+            data, done = ruin_and_recreate(
+                grid.rate, price, self.left, grid.first, grid.need, grid.limit, grid.cells, self.room,
+                self.count, self.free, step, STALL, goal, self.rng,
+            )  # fmt: skip
+            made += step
+            if done < step:
+                break
+        return max(best, self._allotments(), key=lambda m: m.data(self.instance.rate))
+
+    def _allotments(self) -> Allotments:
+        j, i = np.nonzero(self.count)
+        return Allotments(self.grid.topic[i], j.astype(np.int32), self.count[j, i].astype(np.int32))

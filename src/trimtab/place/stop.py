@@ -1,0 +1,26 @@
+"""When a search has to end. The verbs read no clock: whoever has one passes it in as a ``Stop``."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Stop(Protocol):
+    """Says how long a search may still go on."""
+
+    def left_s(self) -> float:
+        """Seconds left; infinity where there is no limit, zero or less when time is up."""
+        ...
+
+
+class NoLimit:
+    """Only the amount of work ends the search, so the answer depends on the seed alone."""
+
+    def left_s(self) -> float:
+        return float("inf")
+
+    def __repr__(self) -> str:
+        return "no limit"
+
+
+NO_LIMIT = NoLimit()
