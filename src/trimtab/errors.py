@@ -5,7 +5,8 @@
         ├── BadTable                 a value in a workload or placement table
         ├── MissingColumn            a column the question needs
         ├── UnknownName              a policy, world, experiment, ... that does not exist
-        └── BadKnob                  a knob outside its range
+        ├── BadKnob                  a knob outside its range
+        └── TooLarge                 more work than a policy should be asked for
 
 Each sentence says what was asked, what came, and what would have been right.
 """
@@ -34,8 +35,17 @@ class BadTable(BadInput):
         self.table = table
         self.problem = problem
         self.row = row
-        where = table if row is None else f"{table}, row {row + 1}"
+        if row is None:
+            where = table
+        elif table.endswith(".csv"):  # people look a line up in an editor, and line 1 is the header
+            where = f"{table}, row {row + 1} (line {row + 2})"
+        else:
+            where = f"{table}, row {row + 1}"
         super().__init__(f"{where}: {problem}")
+
+    def in_file(self, path: str) -> BadTable:
+        """The same, naming the file the table came from."""
+        return BadTable(path, self.problem, self.row)
 
 
 class MissingColumn(BadInput):
@@ -53,8 +63,8 @@ class UnknownName(BadInput):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = list(known)
         close = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
-        super().__init__(f"there is no {kind} '{name}'{hint} Known: {', '.join(names)}".replace("' Known", "'. Known"))
+        hint = f"; did you mean '{close[0]}'?" if close else ";"
+        super().__init__(f"there is no {kind} '{name}'{hint} known: {', '.join(names)}")
 
 
 class BadKnob(BadInput):
@@ -62,3 +72,7 @@ class BadKnob(BadInput):
 
     def __init__(self, owner: str, knob: str, value: object, rule: str) -> None:
         super().__init__(f"{owner}: {knob} must be {rule}, but is {value!r}")
+
+
+class TooLarge(BadInput):
+    """More work than a policy should be asked for."""

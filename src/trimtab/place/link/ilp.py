@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import highspy
 import numpy as np
 
-from trimtab.errors import BadInput
+from trimtab.errors import TooLarge
 from trimtab.model.placement import Bound, Placement
 from trimtab.place.link.counts import Allotments, Instance
 from trimtab.place.link.greedy import greedy
@@ -39,21 +39,14 @@ class Ilp:
         instance = Instance.of(problem)
         size = 2 * len(instance.order) * len(instance.room)
         if size > self.max_variables:
-            raise TooLarge(size, self.max_variables)
+            raise TooLarge(
+                f"link/ilp would need {size:,} variables, and takes at most {self.max_variables:,}; "
+                "use link/trim, which has no such limit, or raise max_variables"
+            )
         start = Allotments(*greedy(instance.rate, instance.degree, instance.room, False))
         made, bound = solve(instance, start, self.stop)
         made = instance.with_free_topics(made)
         return Placement("link", instance.links(problem, made), Bound("ilp", bound))
-
-
-class TooLarge(BadInput):
-    """An integer program nobody should wait for."""
-
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(
-            f"link/ilp would need {size:,} variables, and takes at most {limit:,}; use link/trim, "
-            "which has no such limit, or raise max_variables"
-        )
 
 
 def solve(

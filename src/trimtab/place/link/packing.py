@@ -165,14 +165,14 @@ def ruin_and_recreate(
     count: Matrix,
     free: Floats,
     rounds: int,
-    stall: int,
     goal: float,
     rng: np.random.Generator,
 ) -> tuple[float, int]:
     """Empty two or three brokers at random, fill them again one after the other, keep what is not worse.
 
-    All but the last are filled under slightly perturbed prices. Stops after ``rounds``, after ``stall`` of
-    them in a row without gain, or when ``goal`` is reached. Returns the data carried and the rounds made.
+    All but the last are filled under slightly perturbed prices, so that no two rounds are alike. Accepting
+    what is a little worse was tried and gained nothing. Ends early when ``goal`` is reached. Returns the data
+    carried and the rounds made.
     """
     brokers, topics = count.shape
     best, taken = np.empty(cells.max() + 1), np.empty((topics, cells.max() + 1), np.int16)
@@ -182,11 +182,10 @@ def ruin_and_recreate(
         data[j] = data_of(j, rate, count)
     total = data.sum()
     chosen, old_free, old_count = np.empty(3, np.int64), np.empty(3), np.empty((3, topics), np.int64)
-    idle = 0
     for done in range(rounds):
-        if total >= goal or idle >= stall:
+        if total >= goal:
             return total, done
-        several = min(3 if rng.random() < 0.3 else 2, brokers)
+        several = min(3 if rng.random() < 0.5 else 2, brokers)
         for s in range(several):
             chosen[s] = rng.integers(0, brokers)
             while (chosen[:s] == chosen[s]).any():
@@ -198,27 +197,26 @@ def ruin_and_recreate(
             old_free[s] = free[j]
             old_count[s] = count[j]
             left += count[j]
-        after = 0.0
         for s in range(several):
             for i in range(topics):
                 asked = price[i] * (0.9 + 0.2 * rng.random()) if s < several - 1 else 0.0
                 profit[i] = rate[i] - asked
             j = chosen[s]
             fill(j, rate, profit, left, first, need, limit, cells, room, count, free, order, atmost, best, taken)
+        after = 0.0
         for s in range(several):
             top_up(chosen[s], rate, left, count, free)
             after += data_of(chosen[s], rate, count)
-        idle = 0 if after > before * (1.0 + 1e-12) else idle + 1
-        for s in range(several):
-            j = chosen[s]
-            if after >= before * (1.0 - 1e-12):
-                data[j] = data_of(j, rate, count)
-            else:
+        if after >= before * (1.0 - 1e-12):
+            for s in range(several):
+                data[chosen[s]] = data_of(chosen[s], rate, count)
+            total = data.sum()
+        else:
+            for s in range(several):
+                j = chosen[s]
                 left += count[j] - old_count[s]
                 count[j] = old_count[s]
                 free[j] = old_free[s]
-        if after >= before:
-            total = data.sum()
     return total, rounds
 
 

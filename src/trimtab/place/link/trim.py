@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 CELLS: Final = 4_000  # resolution of a table over one broker's capacity, where rates share no coarse unit
 TABLE: Final = 5_000_000  # entries of the largest table the search fills again and again
 LINKS: Final = 20_000  # beyond, a sweep is within 0.1 % of its bound, and searching would cost seconds
-FIRST_ROUNDS, ROUNDS, STALL = 400, 4_000, 1_500  # of ruin and recreate: before and after the pattern bound
-SEARCH_WORK: Final = 6e8  # table entries the search may fill, about half a second
+FIRST_ROUNDS, ROUNDS = 400, 6_000  # of ruin and recreate: before and after the pattern bound
+SEARCH_WORK: Final = 1e9  # table entries the search may fill, about half a second
 PATTERN_STEPS: Final = 400
 CLOSE: Final = 1e-4  # a sweep this close to the merged bound is not worth a better bound
 EXACT_PAIRS, EXACT_NODES = 150, 50_000  # topics x brokers, and nodes, of what HiGHS may finish
@@ -145,15 +145,14 @@ class _Search:
         grid = self.grid
         waiting = float(np.minimum(self.left, grid.limit).sum() + grid.limit.sum() * 2.3 / max(len(self.room), 3))
         per_round = 2.3 * waiting * float(grid.cells.max() + 1) + 10.0 * self.count.shape[1]
-        budget = self.knobs.effort * min(float(rounds), SEARCH_WORK / per_round)
+        total = int(self.knobs.effort * min(float(rounds), SEARCH_WORK / per_round)) + 1
         goal = bound.value * (1.0 - 1e-12)
-        data = 0.0
         made = 0
-        while made < budget and self.knobs.stop.left_s() > 0.0:
-            step = int(min(budget - made + 1, 200)) if self.knobs.stop is not NO_LIMIT else int(budget) + 1
-            data, done = ruin_and_recreate(
+        while made < total and self.knobs.stop.left_s() > 0.0:
+            step = min(total - made, 200)  # between steps the clock may be looked at
+            _, done = ruin_and_recreate(
                 grid.rate, price, self.left, grid.first, grid.need, grid.limit, grid.cells, self.room,
-                self.count, self.free, step, STALL, goal, self.rng,
+                self.count, self.free, step, goal, self.rng,
             )  # fmt: skip
             made += step
             if done < step:

@@ -1,0 +1,1 @@
+"""The ``trimtab`` command: one file per command; parse, call, print."""

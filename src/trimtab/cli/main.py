@@ -1,0 +1,66 @@
+"""``trimtab``: finds the command, loads only what it needs, and turns errors into one sentence."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+COMMANDS = {
+    "demo": "the main job on this machine: see it work",
+    "world": "write a made-up workload folder",
+    "plan": "decide who is served where",
+    "judge": "what any placement does, ours or not",
+    "compare": "policies side by side, with a plot",
+    "lab": "the papers' experiments, redrawn",
+}
+
+
+class LazyGroup(click.Group):
+    """Commands are imported when they are called, so that ``--help`` is instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"trimtab.cli.{name}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="trimtab")
+def trimtab() -> None:
+    """Keeps a fleet of publish/subscribe brokers in balance: observe, predict, place, migrate.
+
+    Exit codes: 0 good, 1 the answer is "no", 2 bad input.
+    """
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Entry point. Bad input is one sentence on stderr and exit code 2, never a traceback."""
+    from trimtab.errors import BadInput
+
+    try:
+        return trimtab.main(args=arguments, prog_name="trimtab")
+    except BadInput as error:
+        click.echo(f"trimtab: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        click.echo("trimtab: stopped", err=True)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

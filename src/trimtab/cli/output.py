@@ -1,0 +1,144 @@
+"""What commands share in talking to people and machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trimtab.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.progress import Progress
+
+    from trimtab.model.judgement import Judgement
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of every random draw.")
+
+
+def print_json(answer: Any) -> None:
+    click.echo(json.dumps(answer, indent=2, allow_nan=False))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str | None = None) -> None:
+    """The first column is text, the others are numbers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="left" if at == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    # A pipe or a file has no width; there, nothing should be cut.
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console.print(title, style="bold", markup=False)
+    console.print(table)
+    if note:
+        console.print(note, markup=False)
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Progress]:
+    """A progress bar on stderr that leaves nothing behind."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as shown:
+        yield shown
+
+
+def number(value: float) -> str:
+    """Readable and not longer than it needs to be."""
+    if value == 0 or 0.01 <= abs(value) < 1e15:
+        return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:,.4g}"
+    return f"{value:.3g}"
+
+
+def seconds(value: float) -> str:
+    return f"{value * 1e3:,.2f} ms" if value < 1.0 else f"{value:,.2f} s"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """A share as a percentage that says 100 only when it is."""
+    shown = f"{100 * share:.{digits}f} %"
+    return f"> {100 - 10**-digits:.{digits}f} %" if share < 1.0 and shown.startswith("100") else shown
+
+
+def judgement_rows(judgement: Judgement) -> list[tuple[str, str]]:
+    """The judge's figures for a two-column table."""
+    load = judgement.load
+    rows = [
+        ("data received", f"{number(judgement.received)} of {number(judgement.offered)}"),
+        ("", percent(judgement.received_share)),
+        ("units placed", f"{judgement.placed:,}"),
+        ("units unplaced", f"{judgement.unplaced:,}"),
+        ("brokers used", f"{judgement.brokers_used:,} of {len(load.per_broker):,}"),
+        ("load, maximum", number(load.max)),
+        ("load, mean", number(load.mean)),
+        ("load, total", number(load.total)),
+        ("load, coefficient of variation", f"{load.cov:.4f}"),
+        ("violations", f"{len(judgement.violations):,}"),
+    ]
+    return rows
+
+
+def print_violations(judgement: Judgement, most: int = 5) -> None:
+    for violation in judgement.violations[:most]:
+        click.echo(f"  {violation}")
+    if len(judgement.violations) > most:
+        click.echo(f"  ... and {len(judgement.violations) - most:,} more")
+
+
+def plot_path(_: click.Context, __: click.Parameter, value: str | None) -> Path | None:
+    """Check where a plot should go before anything is computed."""
+    if value is None:
+        return None
+    path = Path(value)
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise click.BadParameter(f"'{value}' must end in .png, .svg or .pdf")
+    return path
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """File system trouble, told as bad input."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def named_policy(family: str | None, policy: str) -> str:
+    """``family/name`` from what was given: ``--family link --policy trim`` or ``--policy link/trim``."""
+    from trimtab.place.registry import FAMILIES, policy_class
+
+    if "/" in policy:
+        own = policy.split("/")[0]
+        if family not in (None, own):
+            raise BadInput(f"policy '{policy}' is not of family '{family}'; leave --family out or name a policy of it")
+        name = policy
+    elif family is None:
+        raise BadInput(f"policy '{policy}' needs its family: --family one of {', '.join(FAMILIES)}, or FAMILY/{policy}")
+    else:
+        name = f"{family}/{policy}"
+    policy_class(name)
+    return name
+
+

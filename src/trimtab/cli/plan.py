@@ -1,0 +1,57 @@
+"""``trimtab plan``: decide who is served where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trimtab.cli import output
+from trimtab.lab.answer import ask
+from trimtab.model.folder import read_workload
+from trimtab.model.placement_file import write_placement
+from trimtab.model.problem import Problem
+from trimtab.place.registry import family as family_of
+
+
+@click.command()
+@click.argument("workload", type=click.Path())
+@click.option("--family", help="The question: link. Not needed with --policy FAMILY/NAME.")
+@click.option("--policy", default="trim", show_default=True, help="Who answers it.")
+@output.seed_option
+@click.option("--time-limit", type=click.FloatRange(min=0.0), default=60.0, show_default=True, metavar="S",
+              help="Seconds a search may take.")  # fmt: skip
+@click.option("--out", type=click.Path(file_okay=False), help="Folder for the placement file.")
+@click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True)
+@output.json_option
+def plan(
+    workload: str, family: str | None, policy: str, seed: int, time_limit: float, out: str | None, form: str, as_json: bool
+) -> None:
+    """Decide which broker serves which unit of WORKLOAD, a folder of topics, clients, brokers and links."""
+    name = output.named_policy(family, policy)
+    with output.progress(quiet=as_json) as bar:
+        step = bar.add_task("reading", total=3)
+        problem = Problem(read_workload(workload), family_of(name.split("/")[0]).unit)
+        bar.update(step, advance=1, description=f"planning with {name}")
+        answer = ask(name, problem, seed=seed, time_limit_s=time_limit)
+        bar.update(step, advance=1, description="writing")
+        path = None
+        if out is not None:
+            path = Path(out) / f"placement.{form}"
+            with output.writing(path):
+                write_placement(problem, answer.placement, path)
+            other = path.with_suffix(".parquet" if form == "csv" else ".csv")
+            other.unlink(missing_ok=True)  # one folder, one placement
+        bar.update(step, advance=1)
+    if as_json:
+        output.print_json(answer.as_json() | {"placement": str(path) if path else None})
+    else:
+        proof = "proven optimal" if answer.proven_optimal else f"within {output.percent(answer.gap(), 3)} of the bound"
+        bound = f"{output.number(answer.bound.value)} ({answer.bound.kind})"
+        rows = [*output.judgement_rows(answer.judgement), ("upper bound", bound), ("", proof)]
+        rows.append(("took", output.seconds(answer.seconds)))
+        output.print_table(f"{name} on {workload}", ["figure", "value"], rows)
+        output.print_violations(answer.judgement)
+        click.echo(f"placement: {path}" if path else "nothing written; --out DIR keeps the placement")
+    if not answer.judgement.feasible:
+        raise SystemExit(1)

@@ -1,0 +1,51 @@
+"""``trimtab world``: write a made-up workload folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import click
+
+from trimtab.cli.output import json_option, number, print_json, print_table, seed_option
+from trimtab.errors import BadInput
+from trimtab.lab.worlds import WORLDS, world_class
+from trimtab.model.folder import write_workload
+
+
+def world_options(command: Any) -> Any:
+    """One option per field of every world; a world that lacks the field refuses the option."""
+    known: dict[str, click.Option] = {}
+    for name, kind in WORLDS.items():
+        for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+            text = f"{name}: {field.metadata['help']} [default: {field.default}]"
+            known[field.name] = click.Option([f"--{field.name.replace('_', '-')}"], type=type(field.default), help=text)
+    command.params.extend(known.values())
+    return command
+
+
+@world_options
+@click.command()
+@click.argument("name")
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder to write; made if missing.")
+@click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True)
+@seed_option
+@json_option
+def world(name: str, out: str, form: Any, seed: int, as_json: bool, **options: Any) -> None:
+    """Write the made-up workload NAME (known: maxdata) to a folder.
+
+    maxdata is the instance generator of Lambert & Sakellariou, Section V.
+    """
+    kind = world_class(name)
+    given = {option: value for option, value in options.items() if value is not None}
+    own = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for option in given.keys() - own:
+        raise BadInput(f"world '{name}' has no option --{option.replace('_', '-')}; it has: {', '.join(sorted(own))}")
+    made = kind(**given)
+    workload = made.make(seed)
+    write_workload(workload, out, form)
+    sizes = {n: len(getattr(workload, n)) for n in ("topics", "clients", "brokers", "links")}
+    if as_json:
+        print_json({"world": name, "options": dataclasses.asdict(made), "seed": seed, "out": out, **sizes})  # type: ignore[call-overload]
+    else:
+        print_table(f"{made} with seed {seed}, in {out}", ["table", "rows"], [(n, number(s)) for n, s in sizes.items()])

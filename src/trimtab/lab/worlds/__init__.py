@@ -1,0 +1,26 @@
+"""Worlds: generators of workloads, each by a name; their fields are the options of ``trimtab world``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from trimtab.errors import UnknownName
+from trimtab.lab.worlds.maxdata import MaxData
+
+if TYPE_CHECKING:
+    from trimtab.model.workload import Workload
+
+
+class World(Protocol):
+    """A frozen dataclass whose fields, each with ``help`` in its metadata, are the options."""
+
+    def make(self, seed: int) -> Workload: ...
+
+
+WORLDS: Final[dict[str, type[World]]] = {"maxdata": MaxData}
+
+
+def world_class(name: str) -> type[World]:
+    if name not in WORLDS:
+        raise UnknownName("world", name, WORLDS)
+    return WORLDS[name]

@@ -1,0 +1,168 @@
+"""Tables as files: CSV or Parquet in, columns out, and back without ever leaving half a file."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from trimtab.errors import BadInput, BadTable, MissingColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from trimtab.model.workload import Floats
+
+FORMATS: Final = ("csv", "parquet")
+
+
+def find(folder: Path, name: str) -> Path:
+    """The file of table ``name`` in a workload folder."""
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise BadInput(f"{folder} {what}; a workload is a folder with topics, clients, brokers and links (.csv or .parquet)")
+    found = [folder / f"{name}.{ending}" for ending in FORMATS if (folder / f"{name}.{ending}").exists()]
+    if not found:
+        raise BadInput(f"{folder} has neither {name}.csv nor {name}.parquet")
+    if len(found) > 1:
+        raise BadInput(f"{folder} has both {name}.csv and {name}.parquet; keep one of them")
+    return found[0]
+
+
+def read(path: Path) -> pa.Table:
+    """The whole table. Every column of a CSV file comes as text, so that errors can quote what stands there."""
+    try:
+        if path.suffix == ".parquet":
+            return pa.parquet.read_table(path)
+        if path.suffix == ".csv":
+            return _read_csv(path)
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist") from None
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, UnicodeDecodeError) as error:
+        raise BadTable(str(path), f"cannot be read: {str(error).splitlines()[0]}") from None
+    raise BadInput(f"{path} ends in '{path.suffix}', but tables are .csv or .parquet")
+
+
+def _read_csv(path: Path) -> pa.Table:
+    with path.open("rb") as file:
+        header = file.readline().decode("utf-8-sig").strip()
+    if not header:
+        raise BadTable(str(path), "is empty; the first line must name the columns")
+    with pa.csv.open_csv(path) as peek:
+        names = peek.schema.names
+    if len(set(names)) < len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise BadTable(str(path), f"column '{twice}' stands twice in the first line")
+    text = {name: pa.string() for name in names}
+    options = pa.csv.ConvertOptions(column_types=text, strings_can_be_null=False, quoted_strings_can_be_null=False)
+    return pa.csv.read_csv(path, convert_options=options)
+
+
+def text(table: pa.Table, column: str, *, path: Path, why: str) -> Any:
+    """A column as text, with spaces around it taken off; null where the cell is empty."""
+    if column not in table.column_names:
+        raise MissingColumn(str(path), column, table.column_names, why)
+    values = table[column]
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type)):
+        values = values.cast(pa.string())
+    values = pc.utf8_trim_whitespace(values)
+    empty = pc.equal(values, "")
+    if pc.any(empty).as_py():
+        values = pc.if_else(empty, None, values)
+    return values.cast(pa.string())
+
+
+def numbers(table: pa.Table, column: str, *, path: Path, may_be_empty: bool) -> Floats:
+    """A column of numbers; an empty cell is NaN where that is allowed."""
+    values = table[column]
+    if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
+        values = text(table, column, path=path, why="always needed")
+    if values.null_count and not may_be_empty:
+        row = pc.index(pc.is_null(values), True).as_py()
+        raise BadTable(str(path), f"{column} is empty, but must be a number", row)
+    try:
+        return np.asarray(values.cast(pa.float64()).combine_chunks().to_numpy(zero_copy_only=False), np.float64)
+    except pa.ArrowInvalid:
+        row, word = next((i, v) for i, v in enumerate(values.to_pylist()) if v is not None and not _is_number(v))
+        raise BadTable(str(path), f"{column} is '{word}', but must be a number", row) from None
+
+
+def _is_number(word: str) -> bool:
+    try:
+        pa.scalar(word).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def write(table: pa.Table, path: Path) -> None:
+    """Write to a neighbour first, then rename: a reader or a crash never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        if path.suffix == ".parquet":
+            pa.parquet.write_table(table, partial, compression="zstd")
+        else:
+            pa.csv.write_csv(table, partial, pa.csv.WriteOptions(quoting_style="needed"))
+        os.replace(partial, path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_all(tables: dict[Path, pa.Table]) -> None:
+    """Write several files, all or none: whatever fails, fails before the first rename."""
+    written: list[tuple[Path, Path]] = []
+    try:
+        for path, table in tables.items():
+            partial = path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}.partial{path.suffix}")
+            written.append((partial, path))
+            write(table, partial)
+        for partial, path in written:
+            os.replace(partial, path)
+    finally:
+        for partial, _ in written:
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors about a table, told as errors about its file."""
+    try:
+        yield
+    except BadTable as error:
+        raise error.in_file(str(path)) from None
+
+
+def one_of(values: Any, allowed: Sequence[str], *, column: str, path: Path) -> np.ndarray[Any, np.dtype[np.int8]]:
+    """Text as positions in ``allowed``."""
+    found = pc.fill_null(pc.index_in(values, value_set=pa.array(allowed)), -1)
+    codes = np.asarray(found, dtype=np.int8)
+    if (codes < 0).any():
+        row = int(np.flatnonzero(codes < 0)[0])
+        raise BadTable(str(path), f"{column} is {_quoted(values[row])}, but must be one of {', '.join(allowed)}", row)
+    return codes
+
+
+def _quoted(value: Any) -> str:
+    return "empty" if value.as_py() is None else f"'{value}'"
+
+
+def rows_of(values: Any, ids: Any, *, column: str, known_in: Path, path: Path) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Names as rows of another table; an unknown one is an error that quotes it."""
+    rows: np.ndarray[Any, np.dtype[np.int32]] = ids.find(values)
+    if (rows < 0).any():
+        row = int(np.flatnonzero(rows < 0)[0])
+        raise BadTable(str(path), f"{column} is {_quoted(values[row])}, which {known_in.name} does not list", row)
+    return rows
