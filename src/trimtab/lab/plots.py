@@ -10,6 +10,7 @@ matplotlib.use("Agg")  # files only; no display is ever needed
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +83,7 @@ def draw_comparison(comparison: Comparison, title: str) -> Figure:
         fill = np.sort(100 * answer.judgement.load.per_broker[usable] / bandwidth[usable])[::-1]
         look = {"linewidth": 1.4, "color": COLOURS.get(name, "#555555"), "label": name}
         right.plot(np.arange(1, len(fill) + 1), fill, drawstyle="steps-mid", **look)  # type: ignore[arg-type]
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.set_xlabel("broker, fullest first")
     right.set_ylabel("load, % of bandwidth")
     right.legend(fontsize=8, ncols=2)

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from trimtab.model.placement import Bound
-from trimtab.place.link.counts import Instance
+from trimtab.place.link.counts import Grid, Instance
 from trimtab.place.link.packing import alike_value, merged
+from trimtab.place.link.patterns import PatternProgram
 from trimtab.place.link.sweep import merged_lp_bound
+from trimtab.place.stop import NO_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trimtab.model.problem import Problem
-    from trimtab.place.link.counts import Grid
+    from trimtab.model.workload import Floats
 
+CELLS: Final = 4_000  # resolution of a table over one broker's capacity, where rates share no coarse unit
+PATTERN_STEPS: Final = 400
 ALIKE_WORK: Final = 60_000  # table entries at most for one evaluation of the alike bound
 GOLDEN: Final = (5**0.5 - 1) / 2
 
@@ -43,12 +47,14 @@ def merged_lp(instance: Instance) -> Bound:
     return Bound("merged-lp", instance.floored(value))
 
 
-def merged_exact(instance: Instance, grid: Grid) -> Bound:
+def merged_exact(instance: Instance, grid: Grid | None = None) -> Bound:
     """All brokers merged into one, links indivisible: a knapsack with set-ups. O(links * total cells).
 
-    A topic of which a broker holds at most ``p`` links pays a set-up for every ``p`` of them. ``grid`` is
-    exact or rounded down.
+    A topic of which a broker holds at most ``p`` links pays a set-up for every ``p`` of them.
     """
+    if not len(instance.order) or not len(instance.room):
+        return Bound("merged", 0.0)
+    grid = grid or Grid.of(instance, CELLS, up=False)
     degree = instance.degree[grid.topic].astype(np.int64)
     per_broker = np.maximum(np.floor(instance.room.max() / grid.rate).astype(np.int64) - 1, 1)
     first = np.concatenate([[0], np.cumsum(degree + 1)[:-1]]).astype(np.int64)
@@ -59,6 +65,30 @@ def merged_exact(instance: Instance, grid: Grid) -> Bound:
     total = int(grid.cells.sum()) if grid.exact else int(instance.room.sum() / grid.cell * (1.0 + 1e-12))
     value = min(merged(first, need, grid.rate, degree, total), instance.offered)
     return Bound("merged", instance.floored(value * (1.0 + 1e-12)))
+
+
+def patterns(instance: Instance, grid: Grid | None = None) -> Bound:
+    """Column generation over what one broker can carry, run to its end: see ``patterns.py``."""
+    if not len(instance.order) or not len(instance.room):
+        return Bound("patterns", 0.0)
+    program = PatternProgram(instance, grid or Grid.of(instance, CELLS, up=False))
+    found = program.bound(instance, merged_prices(instance, program.grid), 0.0, PATTERN_STEPS, NO_LIMIT)
+    return Bound("patterns", min(found.value, instance.offered))
+
+
+def merged_prices(instance: Instance, grid: Grid) -> Floats:
+    """What a link of each topic is worth at the merged linear optimum.
+
+    There a whole topic of degree ``d`` earns ``rate * (d + 1) * m`` at most, with ``m`` the density of the
+    critical topic, so each selected topic just pays for its room, and only slack, splits and small topics are
+    punished.
+    """
+    degree = instance.degree[grid.topic].astype(np.float64)
+    weight = np.cumsum(grid.rate * (degree + 1.0))
+    critical = min(int(np.searchsorted(weight, instance.room.sum())), len(degree) - 1)
+    density = degree[critical] / (degree[critical] + 1.0)
+    price: Floats = grid.rate * np.maximum(1.0 - density * (degree + 1.0) / degree, 0.0)
+    return price
 
 
 def alike(instance: Instance) -> Bound | None:

@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Floats
     from trimtab.place.stop import Stop
 
-CELLS: Final = 4_000  # resolution of a table over one broker's capacity, where rates share no coarse unit
 TABLE: Final = 5_000_000  # entries of the largest table the search fills again and again
 LINKS: Final = 20_000  # beyond, a sweep is within 0.1 % of its bound, and searching would cost seconds
 FIRST_ROUNDS, ROUNDS = 400, 6_000  # of ruin and recreate: before and after the pattern bound
 SEARCH_WORK: Final = 1e9  # table entries the search may fill, about half a second
-PATTERN_STEPS: Final = 400
 CLOSE: Final = 1e-4  # a sweep this close to the merged bound is not worth a better bound
 EXACT_PAIRS, EXACT_NODES = 150, 50_000  # topics x brokers, and nodes, of what HiGHS may finish
 
@@ -76,7 +74,7 @@ class Trim:
             return made, bound
         links = int(instance.degree[instance.order].sum())
         if links <= LINKS:
-            grid = Grid.of(instance, CELLS)
+            grid = Grid.of(instance, bounds.CELLS)
             if grid.work <= TABLE:
                 return _Search(instance, grid, self).run(made, bound)
         if made.data(rate) < (1.0 - CLOSE) * bound.value:
@@ -92,7 +90,7 @@ class _Search:
     def __init__(self, instance: Instance, grid: Grid, knobs: Trim) -> None:
         self.instance = instance
         self.grid = grid
-        self.below = grid if grid.exact else Grid.of(instance, CELLS, up=False)  # for bounds
+        self.below = grid if grid.exact else Grid.of(instance, bounds.CELLS, up=False)  # for bounds
         self.knobs = knobs
         self.rng = np.random.default_rng(knobs.seed)
         self.room = instance.room
@@ -101,13 +99,13 @@ class _Search:
         self.free = self.room.copy()
 
     def run(self, made: Allotments, bound: Bound) -> tuple[Allotments, Bound]:
+        grid = self.grid
         tighter = bounds.merged_exact(self.instance, self.below)
         bound = min(bound, tighter, key=lambda b: b.value)
         best = made
         if bound.proves(best.data(self.instance.rate)):
             return best, bound
-        price = self._merged_prices()
-        grid = self.grid
+        price = bounds.merged_prices(self.instance, grid)
         pack(
             grid.rate, price, self.left, grid.first, grid.need, grid.limit, grid.cells, self.room, self.count, self.free
         )
@@ -117,7 +115,7 @@ class _Search:
             if grid is self.below:
                 program.add_packing(self.count)
             known = best.data(self.instance.rate)
-            found = program.bound(self.instance, price, known, PATTERN_STEPS, self.knobs.stop)
+            found = program.bound(self.instance, price, known, bounds.PATTERN_STEPS, self.knobs.stop)
             if found.value < bound.value:
                 bound = Bound("patterns", found.value)
             best = self._improve(best, found.price, ROUNDS, bound)
@@ -126,20 +124,6 @@ class _Search:
             if value < bound.value:
                 bound = Bound("ilp", value)
         return best, bound
-
-    def _merged_prices(self) -> Floats:
-        """What a link is worth at the merged linear optimum.
-
-        There a whole topic of degree ``d`` earns ``rate * (d + 1) * m`` at most, with ``m`` the density of the
-        critical topic, so each selected topic just pays for its room, and only slack, splits and small
-        topics are punished.
-        """
-        degree = self.instance.degree[self.grid.topic].astype(np.float64)
-        weight = np.cumsum(self.grid.rate * (degree + 1.0))
-        critical = min(int(np.searchsorted(weight, self.room.sum())), len(degree) - 1)
-        density = degree[critical] / (degree[critical] + 1.0)
-        price: Floats = self.grid.rate * np.maximum(1.0 - density * (degree + 1.0) / degree, 0.0)
-        return price
 
     def _improve(self, best: Allotments, price: Floats, rounds: int, bound: Bound) -> Allotments:
         grid = self.grid

@@ -1,0 +1,66 @@
+"""``trimtab lab``: the papers' experiments."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from trimtab.cli import output
+from trimtab.lab.experiments import EXPERIMENTS, experiment
+
+
+@click.group()
+def lab() -> None:
+    """The papers' experiments, redrawn: rows as Parquet, a report in Markdown and PNG."""
+
+
+@lab.command("list")
+@output.json_option
+def list_experiments(as_json: bool) -> None:
+    """What can be run."""
+    if as_json:
+        output.print_json([{"name": name, "shows": shows} for name, (_, shows) in EXPERIMENTS.items()])
+    else:
+        output.print_table("experiments", ["name", "what it shows"], [(n, s) for n, (_, s) in EXPERIMENTS.items()])
+
+
+@lab.command("run")
+@click.argument("name")
+@click.option("--seeds", type=click.IntRange(min=1), help="How many; the experiment's own number if left out.")
+@click.option("--out", type=click.Path(file_okay=False), help="Folder for results [default: out/lab/NAME].")
+@click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True,
+              help="Processes; an experiment that takes times uses one.")  # fmt: skip
+@output.json_option
+def run_experiment(name: str, seeds: int | None, out: str | None, workers: int, as_json: bool) -> None:
+    """Run experiment NAME. A run that was stopped goes on where it was.
+
+    Exit code 1 if a bar is missed.
+    """
+    from trimtab.lab.run import run
+
+    title = experiment(name).title
+    home = Path(out) if out else Path("out/lab") / name
+    with output.progress(quiet=as_json) as bar, output.writing(home / "report.md"):
+        step = bar.add_task(name, total=None)
+        finished = run(name, seeds, home, workers, lambda done, total: bar.update(step, completed=done, total=total))
+    if as_json:
+        output.print_json(
+            {
+                "experiment": name,
+                "out": str(home),
+                "rows": finished.rows,
+                "judged": finished.judged,
+                "bars": [{"claim": b.claim, "value": b.value, "met": b.met} for b in finished.bars],
+                "files": [str(path) for path in finished.files],
+            }
+        )
+    else:
+        rows = [(b.claim, f"{b.value:.6g}", "yes" if b.met else "NO") for b in finished.bars]
+        note = None if finished.judged else f"too few seeds to judge by: {experiment(name).seeds} are needed"
+        output.print_table(f"{title}: {finished.rows:,} rows", ["must show", "measured", "met"], rows, note=note)
+        for path in finished.files:
+            click.echo(path)
+    if not finished.good:
+        raise SystemExit(1)

@@ -1,0 +1,84 @@
+"""What an experiment is: independent jobs that give rows, and a report on all the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+Job = dict[str, Any]  # JSON scalars; also the job's key when a run is resumed
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Something the experiment must show, and what it showed."""
+
+    claim: str
+    value: float
+    met: bool
+
+    @classmethod
+    def at_least(cls, claim: str, value: float, limit: float) -> Bar:
+        return cls(f"{claim} >= {limit:g}", value, value >= limit)
+
+    @classmethod
+    def at_most(cls, claim: str, value: float, limit: float) -> Bar:
+        return cls(f"{claim} <= {limit:g}", value, value <= limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    text: str  # Markdown
+    bars: tuple[Bar, ...]
+
+
+class Experiment(Protocol):
+    """One class per experiment, no state: a worker process makes its own."""
+
+    title: str
+    seeds: int  # how many it needs for its bars to mean something
+    timed: bool  # whether seconds matter, so that jobs must not share the machine
+
+    def jobs(self, seeds: int) -> list[Job]: ...
+
+    def run(self, job: Job) -> list[Row]: ...
+
+    def report(self, rows: list[Row], out: Path) -> Report:
+        """Draw figures into ``out`` and say in words what came out."""
+        ...
+
+
+def mean(rows: Iterable[Row], column: str, **where: Any) -> float:
+    """Of the rows whose columns have the given values; NaN where there are none."""
+    values = [row[column] for row in select(rows, **where)]
+    return float(np.mean(values)) if values else float("nan")
+
+
+def select(rows: Iterable[Row], **where: Any) -> list[Row]:
+    return [row for row in rows if all(row[name] == value for name, value in where.items())]
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [f"| {' | '.join(columns)} |", f"|{'|'.join(['---', *['---:'] * (len(columns) - 1)])}|"]
+    lines += [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def bars_table(bars: Iterable[Bar]) -> str:
+    return markdown_table(
+        ["must show", "measured", "met"], ((b.claim, f"{b.value:.6g}", "yes" if b.met else "**no**") for b in bars)
+    )
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
+    """Rows in groups, in the order the groups first appear."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups

@@ -1,0 +1,142 @@
+"""Run an experiment: progress shown, interrupted runs resumed, rows and report left behind."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import platform
+import subprocess
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from trimtab.errors import BadInput
+from trimtab.lab.experiment import bars_table
+from trimtab.lab.experiments import experiment as find
+from trimtab.model import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from trimtab.lab.experiment import Bar, Job, Row
+
+JOURNAL: Final = "journal.jsonl"
+VERSIONS: Final = ("trimtab", "numpy", "numba", "highspy")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a finished run left."""
+
+    rows: int
+    bars: tuple[Bar, ...]
+    judged: bool  # whether there were enough seeds for the bars to mean something
+    files: tuple[Path, ...]
+
+    @property
+    def good(self) -> bool:
+        return not self.judged or all(bar.met for bar in self.bars)
+
+
+def run(name: str, seeds: int | None, out: Path, workers: int, progressed: Callable[[int, int], None]) -> Run:
+    """Do all jobs that ``out`` does not hold yet, then write rows, figures and report.
+
+    Finished jobs are kept in a journal, a line each: a run that was stopped or killed goes on where it was.
+    """
+    experiment = find(name)
+    seeds = experiment.seeds if seeds is None else seeds
+    jobs = experiment.jobs(seeds)
+    out.mkdir(parents=True, exist_ok=True)
+    done = _read_journal(out / JOURNAL, name)
+    waiting = [job for job in jobs if _key(job) not in done]
+    progressed(len(jobs) - len(waiting), len(jobs))
+    with (out / JOURNAL).open("a") as journal:
+        if journal.tell() == 0:
+            print(json.dumps({"experiment": name}), file=journal, flush=True)
+        for count, (job, rows) in enumerate(_finished(name, waiting, 1 if experiment.timed else workers), 1):
+            print(json.dumps({"job": job, "rows": rows}), file=journal, flush=True)
+            done[_key(job)] = rows
+            progressed(len(jobs) - len(waiting) + count, len(jobs))
+
+    rows = [job | row for job in jobs for row in done[_key(job)]]
+    tables.write(pa.Table.from_pylist(rows), out / "rows.parquet")
+    report = experiment.report(rows, out)
+    about = {
+        "experiment": name,
+        "seeds": seeds,
+        "commit": _commit(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        **{package: version(package) for package in VERSIONS},
+    }
+    enough = seeds >= experiment.seeds
+    note = "" if enough else f"\n\n{seeds} seeds are too few to hold the bars against; {experiment.seeds} are needed."
+    facts = ", ".join(f"{key} {value}" for key, value in about.items())
+    text = f"# {experiment.title}\n\n{report.text}\n\n## What it must show\n\n{bars_table(report.bars)}{note}\n\n{facts}\n"
+    (out / "report.md").write_text(text)
+    (out / "run.json").write_text(json.dumps(about, indent=2) + "\n")
+    files = tuple(sorted(path for path in out.iterdir() if path.suffix in (".md", ".png", ".parquet")))
+    return Run(len(rows), report.bars, enough, files)
+
+
+def _finished(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, list[Row]]]:
+    """Jobs with their rows, as they finish."""
+    if workers <= 1 or len(jobs) <= 1:
+        experiment = find(name)
+        for job in jobs:
+            yield job, experiment.run(job)
+        return
+    queue = iter(jobs)
+    running: dict[Future[list[Row]], Job] = {}
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        try:
+            while True:
+                while len(running) < 2 * workers and (job := next(queue, None)) is not None:
+                    running[pool.submit(_run_job, name, job)] = job
+                if not running:
+                    return
+                for finished in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield running.pop(finished), finished.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _run_job(name: str, job: Job) -> list[Row]:
+    return find(name).run(job)
+
+
+def _read_journal(path: Path, name: str) -> dict[str, list[Row]]:
+    """Rows of finished jobs by key. A last line that was cut off in the middle is dropped."""
+    if not path.exists():
+        return {}
+    lines = path.read_text().splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith("\n")]
+    if len(whole) < len(lines):
+        path.write_text("".join(whole))
+    entries: list[dict[str, Any]] = []
+    for number, line in enumerate(whole, 1):
+        try:
+            entries.append(json.loads(line))
+        except json.JSONDecodeError:
+            raise BadInput(f"{path}, line {number}: not JSON; move the file away to start anew") from None
+    if entries and entries[0].get("experiment") != name:
+        other = entries[0].get("experiment")
+        raise BadInput(f"{path.parent} holds the results of '{other}', not of '{name}'; choose another --out")
+    return {_key(entry["job"]): entry["rows"] for entry in entries[1:]}
+
+
+def _key(job: Job) -> str:
+    return json.dumps(job, sort_keys=True)
+
+
+def _commit() -> str:
+    try:
+        asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return asked.stdout.strip()
