@@ -14,7 +14,7 @@ from trimtab.model.placement import Bound
 from trimtab.place.link.counts import Grid, Instance
 from trimtab.place.link.packing import alike_value, merged
 from trimtab.place.link.patterns import PatternProgram
-from trimtab.place.link.sweep import merged_lp_bound
+from trimtab.place.link.sweep import kinds_of, merged_lp_bound
 from trimtab.place.stop import NO_LIMIT
 
 if TYPE_CHECKING:
@@ -84,11 +84,16 @@ def merged_prices(instance: Instance, grid: Grid) -> Floats:
     punished.
     """
     degree = instance.degree[grid.topic].astype(np.float64)
-    weight = np.cumsum(grid.rate * (degree + 1.0))
-    critical = min(int(np.searchsorted(weight, instance.room.sum())), len(degree) - 1)
-    density = degree[critical] / (degree[critical] + 1.0)
+    critical = float(instance.degree[instance.order[critical_topic(instance)]])
+    density = critical / (critical + 1.0)
     price: Floats = grid.rate * np.maximum(1.0 - density * (degree + 1.0) / degree, 0.0)
     return price
+
+
+def critical_topic(instance: Instance) -> int:
+    """The position in ``order`` at which the merged linear optimum runs out of room."""
+    weight = np.cumsum(instance.rate[instance.order] * (instance.degree[instance.order] + 1.0))
+    return min(int(np.searchsorted(weight, instance.room.sum())), len(weight) - 1)
 
 
 def alike(instance: Instance) -> Bound | None:
@@ -101,23 +106,27 @@ def alike(instance: Instance) -> Bound | None:
     topic = instance.order
     if instance.unit == 0.0 or not len(topic) or not len(instance.room):
         return None
-    rate, degree = np.rint(instance.rate[topic] / instance.unit), instance.degree[topic].astype(np.int64)
+    members, begin = kinds_of(instance.rate, instance.degree, topic)
+    first = members[begin[:-1]]
+    rate, degree = np.rint(instance.rate[first] / instance.unit), instance.degree[first].astype(np.int64)
+    many = np.diff(begin)
     cells = np.floor(instance.room / instance.unit * (1.0 + 1e-12))
-    kinds, many = np.unique(np.stack([rate, -degree]), axis=1, return_counts=True)
-    fits = 2.0 * kinds[0] <= cells.max()
-    kinds, many = kinds[:, fits], many[fits]
-    if not len(many) or cells.max() * len(np.unique(kinds[0])) * degree.max() > ALIKE_WORK:
+    fits = 2.0 * rate <= cells.max()
+    by_rate = np.lexsort((-degree, rate))
+    by_rate = by_rate[fits[by_rate]]
+    rate, degree, many = rate[by_rate], degree[by_rate], many[by_rate]
+    if not len(many) or cells.max() * len(np.unique(rate)) * degree.max() > ALIKE_WORK:
         return None
     capacity = cells.astype(np.int64)
     large = float(degree.max())
 
     def at(slope: float, offset: float) -> float:
-        return alike_value(kinds[0], -kinds[1].astype(np.int64), many, capacity, slope, offset)
+        return alike_value(rate, degree, many, capacity, slope, offset)
 
     def best_slope(offset: float) -> float:
-        return _least(lambda slope: at(slope, offset), 0.5, 1.0, 14)
+        return _least(lambda slope: at(slope, offset), 0.5, 1.0, 10)
 
-    value = _least(best_slope, 0.0, large / 2.0, 10)
+    value = _least(best_slope, 0.0, large / 2.0, 7)
     return Bound("alike", instance.floored(min(value * (1.0 + 1e-12) * instance.unit, instance.offered)))
 
 
