@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 @click.option("--plot", callback=output.plot_path, metavar="FILE", help="Draw it, as .png, .svg or .pdf.")
 @output.json_option
 def compare(
-    workload: str, family: str, policies: str | None, seed: int, time_limit: float, plot: Path | None, as_json: bool
+    workload: str,
+    family: str,
+    policies: str | None,
+    seed: int,
+    time_limit: float,
+    plot: Path | None,
+    as_json: bool,
 ) -> None:
     """Run the policies of a family on WORKLOAD and hold them against the tightest bound any of them proved."""
     unit = family_of(family).unit
@@ -83,7 +89,18 @@ def print_comparison(comparison: Comparison, title: str) -> None:
                 output.seconds(a.seconds),
             )
         )
-    columns = ["policy", "received", "data", "below bound", "unplaced", "brokers", "max load", "load cov", "violations", "took"]
+    columns = [
+        "policy",
+        "received",
+        "data",
+        "below bound",
+        "unplaced",
+        "brokers",
+        "max load",
+        "load cov",
+        "violations",
+        "took",
+    ]
     output.print_table(title, columns, rows, note=f"upper bound {output.number(best.value)} ({best.kind})")
     for name, why in comparison.refused.items():
         click.echo(f"{name} left out: {why}")

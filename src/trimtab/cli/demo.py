@@ -17,8 +17,10 @@ from trimtab.place.registry import family, policies
 @click.command()
 @click.option("--out", default="out/demo", show_default=True, type=click.Path(file_okay=False))
 @output.seed_option
+@click.option("--time-limit", type=click.FloatRange(min=0.0), default=10.0, show_default=True, metavar="S",
+              help="Seconds each search may take.")  # fmt: skip
 @output.json_option
-def demo(out: str, seed: int, as_json: bool) -> None:
+def demo(out: str, seed: int, time_limit: float, as_json: bool) -> None:
     """Make the instance of Lambert & Sakellariou and compare every link policy on it.
 
     100 publishers, 100 subscribers with 5 links each, 20 machines of bandwidth 200: the links do not all fit,
@@ -29,7 +31,7 @@ def demo(out: str, seed: int, as_json: bool) -> None:
     workload = world.make(seed)
     write_workload(workload, home / "workload")
     problem = Problem(workload, "link")
-    comparison = run_with_progress(problem, policies("link"), seed, 10.0, quiet=as_json)
+    comparison = run_with_progress(problem, policies("link"), seed, time_limit, quiet=as_json)
     plot = home / "compare.png"
     title = f"{len(problem.topic)} links of {world.publishers} publishers on {world.machines} machines"
     draw(comparison, title, plot)

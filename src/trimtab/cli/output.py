@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from trimtab.model.judgement import Judgement
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
-seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of every random draw.")
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of every random draw."
+)
 
 
 def print_json(answer: Any) -> None:
@@ -49,7 +51,14 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 def progress(*, quiet: bool) -> Iterator[Progress]:
     """A progress bar on stderr that leaves nothing behind."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),
@@ -59,7 +68,9 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as shown:
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty()
+    ) as shown:
         yield shown
 
 
@@ -83,7 +94,7 @@ def percent(share: float, digits: int = 2) -> str:
 def judgement_rows(judgement: Judgement) -> list[tuple[str, str]]:
     """The judge's figures for a two-column table."""
     load = judgement.load
-    rows = [
+    return [
         ("data received", f"{number(judgement.received)} of {number(judgement.offered)}"),
         ("", percent(judgement.received_share)),
         ("units placed", f"{judgement.placed:,}"),
@@ -95,7 +106,6 @@ def judgement_rows(judgement: Judgement) -> list[tuple[str, str]]:
         ("load, coefficient of variation", f"{load.cov:.4f}"),
         ("violations", f"{len(judgement.violations):,}"),
     ]
-    return rows
 
 
 def print_violations(judgement: Judgement, most: int = 5) -> None:
@@ -140,5 +150,3 @@ def named_policy(family: str | None, policy: str) -> str:
         name = f"{family}/{policy}"
     policy_class(name)
     return name
-
-

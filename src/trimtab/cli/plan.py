@@ -25,7 +25,14 @@ from trimtab.place.registry import family as family_of
 @click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True)
 @output.json_option
 def plan(
-    workload: str, family: str | None, policy: str, seed: int, time_limit: float, out: str | None, form: str, as_json: bool
+    workload: str,
+    family: str | None,
+    policy: str,
+    seed: int,
+    time_limit: float,
+    out: str | None,
+    form: str,
+    as_json: bool,
 ) -> None:
     """Decide which broker serves which unit of WORKLOAD, a folder of topics, clients, brokers and links."""
     name = output.named_policy(family, policy)

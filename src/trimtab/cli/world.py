@@ -48,4 +48,8 @@ def world(name: str, out: str, form: Any, seed: int, as_json: bool, **options: A
     if as_json:
         print_json({"world": name, "options": dataclasses.asdict(made), "seed": seed, "out": out, **sizes})  # type: ignore[call-overload]
     else:
-        print_table(f"{made} with seed {seed}, in {out}", ["table", "rows"], [(n, number(s)) for n, s in sizes.items()])
+        print_table(
+            f"{made} with seed {seed}, in {out}",
+            ["table", "rows"],
+            [(n, number(s)) for n, s in sizes.items()],
+        )

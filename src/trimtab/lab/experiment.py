@@ -72,7 +72,8 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str
 
 def bars_table(bars: Iterable[Bar]) -> str:
     return markdown_table(
-        ["must show", "measured", "met"], ((b.claim, f"{b.value:.6g}", "yes" if b.met else "**no**") for b in bars)
+        ["must show", "measured", "met"],
+        ((b.claim, f"{b.value:.6g}", "yes" if b.met else "**no**") for b in bars),
     )
 
 

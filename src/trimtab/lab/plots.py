@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from trimtab.lab.comparison import Comparison
 
 # Ours stands out; the baselines keep one colour and marker each in every plot.
-COLOURS: Final = {"trim": "#d1495b", "gs": "#30638e", "gs-strict": "#7fa7c9", "mkpbs": "#2e8b57", "ilp": "#8d6b94"}
+COLOURS: Final = {
+    "trim": "#d1495b",
+    "gs": "#30638e",
+    "gs-strict": "#7fa7c9",
+    "mkpbs": "#2e8b57",
+    "ilp": "#8d6b94",
+}
 MARKERS: Final = {"trim": "o", "gs": "s", "gs-strict": "D", "mkpbs": "^", "ilp": "v"}
 STYLE: Final[dict[str, Any]] = {
     "figure.dpi": 130,
@@ -37,7 +43,7 @@ STYLE: Final[dict[str, Any]] = {
 
 def figure(rows: int, columns: int, *, width: float = 4.2, height: float = 3.0) -> tuple[Figure, np.ndarray[Any, Any]]:
     """A sheet of panels."""
-    plt.rcParams.update(STYLE)
+    plt.style.use(STYLE)
     sheet, panels = plt.subplots(rows, columns, figsize=(width * columns, height * rows), squeeze=False)
     return sheet, panels
 
@@ -51,8 +57,8 @@ def save(sheet: Figure, path: Path) -> None:
 
 def line(panel: Axes, x: Any, y: Any, policy: str, **more: Any) -> None:
     short = policy.split("/")[-1]
-    look = {"color": COLOURS.get(short, "#555555"), "marker": MARKERS.get(short, "."), "markersize": 4, "label": short}
-    panel.plot(x, y, **(look | more))
+    look: dict[str, Any] = {"color": COLOURS.get(short, "#555555"), "marker": MARKERS.get(short, "."), "markersize": 4}
+    panel.plot(x, y, **({"label": short} | look | more))
 
 
 def draw_comparison(comparison: Comparison, title: str) -> Figure:
@@ -81,8 +87,8 @@ def draw_comparison(comparison: Comparison, title: str) -> Figure:
     usable = np.isfinite(bandwidth) & (bandwidth > 0)
     for answer, name in zip(comparison.answers, names, strict=True):
         fill = np.sort(100 * answer.judgement.load.per_broker[usable] / bandwidth[usable])[::-1]
-        look = {"linewidth": 1.4, "color": COLOURS.get(name, "#555555"), "label": name}
-        right.plot(np.arange(1, len(fill) + 1), fill, drawstyle="steps-mid", **look)  # type: ignore[arg-type]
+        look: dict[str, Any] = {"linewidth": 1.4, "color": COLOURS.get(name, "#555555"), "label": name}
+        right.plot(np.arange(1, len(fill) + 1), fill, drawstyle="steps-mid", **look)
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.set_xlabel("broker, fullest first")
     right.set_ylabel("load, % of bandwidth")

@@ -77,7 +77,9 @@ def run(name: str, seeds: int | None, out: Path, workers: int, progressed: Calla
     enough = seeds >= experiment.seeds
     note = "" if enough else f"\n\n{seeds} seeds are too few to hold the bars against; {experiment.seeds} are needed."
     facts = ", ".join(f"{key} {value}" for key, value in about.items())
-    text = f"# {experiment.title}\n\n{report.text}\n\n## What it must show\n\n{bars_table(report.bars)}{note}\n\n{facts}\n"
+    text = (
+        f"# {experiment.title}\n\n{report.text}\n\n## What it must show\n\n{bars_table(report.bars)}{note}\n\n{facts}\n"
+    )
     (out / "report.md").write_text(text)
     (out / "run.json").write_text(json.dumps(about, indent=2) + "\n")
     files = tuple(sorted(path for path in out.iterdir() if path.suffix in (".md", ".png", ".parquet")))
@@ -91,12 +93,13 @@ def _finished(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, l
         for job in jobs:
             yield job, experiment.run(job)
         return
-    queue = iter(jobs)
+    queue = list(reversed(jobs))
     running: dict[Future[list[Row]], Job] = {}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         try:
             while True:
-                while len(running) < 2 * workers and (job := next(queue, None)) is not None:
+                while queue and len(running) < 2 * workers:
+                    job = queue.pop()
                     running[pool.submit(_run_job, name, job)] = job
                 if not running:
                     return

@@ -67,9 +67,7 @@ def _read_links(paths: dict[str, Path], topics: Topics, clients: Clients) -> Lin
     )
 
 
-def write_workload(
-    workload: Workload, folder: str | PathLike[str], format: Literal["csv", "parquet"] = "csv"
-) -> None:
+def write_workload(workload: Workload, folder: str | PathLike[str], format: Literal["csv", "parquet"] = "csv") -> None:
     """Write all four tables or none. What the folder held of the same tables in the other format goes."""
     home = Path(folder)
     links = workload.links

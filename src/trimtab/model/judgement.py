@@ -87,8 +87,7 @@ class Judgement:
             "unplaced": self.unplaced,
             "violations": len(self.violations),
             "violated": [
-                {"resource": v.resource, "broker": v.broker, "used": v.used, "limit": v.limit}
-                for v in self.violations
+                {"resource": v.resource, "broker": v.broker, "used": v.used, "limit": v.limit} for v in self.violations
             ],
             "load": self.load.as_json(),
         }

@@ -24,7 +24,10 @@ def write_placement(problem: Problem, placement: Placement, path: str | PathLike
     load = problem.workload
     columns: dict[str, Any] = {"unit": pa.repeat(placement.unit, len(placement))}
     if placement.unit == "link":
-        columns |= {"topic": load.topics.ids.take(problem.topic), "client": load.clients.ids.take(problem.client)}
+        columns |= {
+            "topic": load.topics.ids.take(problem.topic),
+            "client": load.clients.ids.take(problem.client),
+        }
     elif placement.unit == "topic":
         columns["topic"] = load.topics.ids.arrow
     else:
@@ -40,7 +43,10 @@ def read_placement(workload: Workload, path: str | PathLike[str]) -> tuple[Probl
     if not table.num_rows:
         raise BadTable(str(file), "has no rows; a placement lists units and their brokers")
     units = tables.one_of(
-        tables.text(table, "unit", path=file, why=f"one of {', '.join(UNITS)}"), UNITS, column="unit", path=file
+        tables.text(table, "unit", path=file, why=f"one of {', '.join(UNITS)}"),
+        UNITS,
+        column="unit",
+        path=file,
     )
     if (units != units[0]).any():
         row = int(np.flatnonzero(units != units[0])[0])

@@ -26,7 +26,7 @@ def judge(problem: Problem, placement: Placement) -> Judgement:
     carried = carrier != UNPLACED
     topic, broker = (problem.topic, carrier) if carried.all() else (problem.topic[carried], carrier[carried])
     outgoing = problem.data_rate[topic]
-    load = np.bincount(broker, weights=outgoing, minlength=problem.brokers)
+    load: Floats = np.bincount(broker, weights=outgoing, minlength=problem.brokers).astype(np.float64)
     load += incoming(problem, placement, topic, broker)
     served = int(np.count_nonzero(placement.broker != UNPLACED))
     return Judgement(
@@ -62,13 +62,13 @@ def incoming(problem: Problem, placement: Placement, topic: Rows, broker: Rows) 
         pairs = np.sort(broker.astype(np.int64) * count + topic)
         pairs = pairs[np.diff(pairs, prepend=-1) != 0]
         enters, topics = pairs // count, pairs % count
-    return np.bincount(enters, weights=problem.data_rate[topics], minlength=problem.brokers)
+    return np.bincount(enters, weights=problem.data_rate[topics], minlength=problem.brokers).astype(np.float64)
 
 
 def _exceeded(problem: Problem, resource: str, used: Floats, limit: Floats) -> tuple[Violation, ...]:
     names = problem.workload.brokers.ids
     over = np.flatnonzero(used > limit * (1.0 + TOLERANCE))
-    return tuple(Violation(resource, names[j], float(used[j]), float(limit[j])) for j in over)
+    return tuple(Violation(resource, names[int(j)], float(used[j]), float(limit[j])) for j in over)
 
 
 def _refuse_another_problems_placement(problem: Problem, placement: Placement) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -13,6 +14,7 @@ class Stop(Protocol):
         ...
 
 
+@dataclass(frozen=True, repr=False)
 class NoLimit:
     """Only the amount of work ends the search, so the answer depends on the seed alone."""
 

@@ -45,7 +45,10 @@ class MaxDataGrid:
 
     def run(self, job: Job) -> list[Row]:
         world = MaxData(
-            publishers=job["publishers"], rates=job["rates"], machines=job["machines"], bandwidth=job["bandwidth"]
+            publishers=job["publishers"],
+            rates=job["rates"],
+            machines=job["machines"],
+            bandwidth=job["bandwidth"],
         )
         problem = Problem(world.make(job["seed"]), "link")
         answers = [ask(name, problem) for name in POLICIES]
@@ -102,18 +105,26 @@ class MaxDataGrid:
             )
         _draw(rows, out)
         bars = (
-            Bar.at_least(f"trim, % of a proven bound, worst cell mean ({_say(worst['share'][1])})", 100 * worst["share"][0], 99.9),
+            Bar.at_least(
+                f"trim, % of a proven bound, worst cell mean ({_say(worst['share'][1])})",
+                100 * worst["share"][0],
+                99.9,
+            ),
             Bar.at_most("instances on which trim is below gs or mkpbs", below, 0),
-            Bar.at_most(f"best bound above best solution, %, worst cell mean ({_say(worst['gap'][1])})", 100 * worst["gap"][0], 0.15),
+            Bar.at_most(
+                f"best bound above best solution, %, worst cell mean ({_say(worst['gap'][1])})",
+                100 * worst["gap"][0],
+                0.15,
+            ),
         )
-        trim = select(rows, who="link/trim")
+        trim, ilp = select(rows, who="link/trim"), select(rows, who="link/ilp")
         text = (
             f"{len(cells)} cells. Data received in % of what is offered; then in % of the best upper bound proved for "
             "the instance; then how far each bound lies above that one, in %; then how far the best bound lies above "
             f"the best solution on the worst instance. `trim` is proven optimal on {sum(r['proven'] for r in trim)} of "
             f"{len(trim)} instances and takes {1e3 * mean(trim, 'seconds'):.0f} ms on average. LowVariance is read as "
             f"8 to 12. The integer program had {ILP_SECONDS:g} s on the first seed of each cell and proved "
-            f"{sum(r['proven'] for r in select(rows, who='link/ilp'))} of {len(select(rows, who='link/ilp'))} optimal.\n\n"
+            f"{sum(r['proven'] for r in ilp)} of {len(ilp)} optimal.\n\n"
             "![Figures 2 to 6](figures-2-6.png)\n\n![share of the bound](share-of-bound.png)\n\n"
             + markdown_table(
                 ["P, b, rates, M", *(f"{p.split('/')[1]} %" for p in POLICIES), "gs/bound", "mkpbs/bound", "trim/bound",

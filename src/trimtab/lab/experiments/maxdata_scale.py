@@ -13,14 +13,14 @@ from trimtab.model.problem import Problem
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECTION_VD: Final = [
+SECTION_VD: Final[list[Job]] = [
     {"publishers": p, "subscribers": 1000, "edges": 50, "rates": r, "machines": m, "bandwidth": b}
     for p in (1000, 10_000)
     for b in (2000, 5000)
     for r in ("homogeneous", "low", "high")
     for m in range(50, 350, 50)
 ]
-LARGER: Final = [
+LARGER: Final[list[Job]] = [
     {"publishers": p, "subscribers": s, "edges": e, "rates": "high", "machines": m, "bandwidth": b}
     for p, s, e, m, b in (
         (10_000, 10_000, 50, 200, 20_000),

@@ -60,11 +60,17 @@ class MaxDataTables:
             for (who, value), print_ in zip(ours.items(), printed, strict=True):
                 bars.append(Bar.at_most(f"|P|={p}, |M|={m}: {who} from print, points", abs(value - print_), 0.25))
         trim = select(rows, policy="link/trim")
-        bars.append(
-            Bar.at_least("trim proven optimal, % of instances", 100 * mean(trim, "proven_optimal"), 95.0)
-        )
+        bars.append(Bar.at_least("trim proven optimal, % of instances", 100 * mean(trim, "proven_optimal"), 95.0))
         bars.append(Bar.at_most("trim, longest answer in seconds", max(r["seconds"] for r in trim), 1.0))
-        columns = ["P, M", "optimum (ILP printed)", "GS-strict (printed)", "MKPBS (printed)", "GS", "trim", "trim proven optimal"]
+        columns = [
+            "P, M",
+            "optimum (ILP printed)",
+            "GS-strict (printed)",
+            "MKPBS (printed)",
+            "GS",
+            "trim",
+            "trim proven optimal",
+        ]
         text = (
             "Data received in % of what is offered, mean over seeds; in brackets what the paper prints. Homogeneous "
             "rates, bandwidth 500, 100 subscribers with 5 links each. The optimum is the mean of proven upper "

@@ -12,7 +12,7 @@ import numpy as np
 
 from trimtab.model.placement import Bound
 from trimtab.place.link.counts import Grid, Instance
-from trimtab.place.link.packing import alike_value, merged
+from trimtab.place.link.packing import alike_value, merged, pack
 from trimtab.place.link.patterns import PatternProgram
 from trimtab.place.link.sweep import kinds_of, merged_lp_bound
 from trimtab.place.stop import NO_LIMIT
@@ -57,7 +57,7 @@ def merged_exact(instance: Instance, grid: Grid | None = None) -> Bound:
     grid = grid or Grid.of(instance, CELLS, up=False)
     degree = instance.degree[grid.topic].astype(np.int64)
     per_broker = np.maximum(np.floor(instance.room.max() / grid.rate).astype(np.int64) - 1, 1)
-    first = np.concatenate([[0], np.cumsum(degree + 1)[:-1]]).astype(np.int64)
+    first = np.cumsum(degree + 1) - (degree + 1)
     links = np.arange(int((degree + 1).sum())) - np.repeat(first, degree + 1)
     copies = links + -(-links // np.repeat(per_broker, degree + 1))
     weight = np.repeat(grid.rate, degree + 1) * copies / grid.cell
@@ -71,8 +71,16 @@ def patterns(instance: Instance, grid: Grid | None = None) -> Bound:
     """Column generation over what one broker can carry, run to its end: see ``patterns.py``."""
     if not len(instance.order) or not len(instance.room):
         return Bound("patterns", 0.0)
-    program = PatternProgram(instance, grid or Grid.of(instance, CELLS, up=False))
-    found = program.bound(instance, merged_prices(instance, program.grid), 0.0, PATTERN_STEPS, NO_LIMIT)
+    grid = grid or Grid.of(instance, CELLS, up=False)
+    if not len(grid.topic):
+        return Bound("patterns", 0.0)
+    price = merged_prices(instance, grid)
+    count = np.zeros((len(instance.room), len(grid.topic)), np.int64)
+    left, room = instance.degree[grid.topic].astype(np.int64), instance.room
+    pack(grid.rate, price, left, grid.first, grid.need, grid.limit, grid.cells, room, count, room.copy())
+    program = PatternProgram(instance, grid)
+    program.add_packing(count)  # prices make sense from the first step on
+    found = program.bound(instance, price, 0.0, PATTERN_STEPS, NO_LIMIT)
     return Bound("patterns", min(found.value, instance.offered))
 
 

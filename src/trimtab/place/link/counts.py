@@ -119,7 +119,7 @@ class Grid:
         keep = per_broker >= 1
         topic, rate, per_broker = topic[keep], rate[keep], per_broker[keep]
         limit = np.minimum(instance.degree[topic], per_broker)
-        first = np.concatenate([[0], np.cumsum(limit + 1)[:-1]]).astype(np.int64)
+        first = (np.cumsum(limit + 1) - (limit + 1)).astype(np.int64)
         copies = np.arange(int((limit + 1).sum())) - np.repeat(first, limit + 1) + 1
         weight = np.repeat(rate, limit + 1) * copies / cell
         if exact:
@@ -130,7 +130,14 @@ class Grid:
             need = np.floor(weight * (1.0 + 1e-12))
         capacity = np.floor(instance.room / cell * (1.0 + 1e-12))
         return cls(
-            topic, rate, limit.astype(np.int64), first, need.astype(np.int64), capacity.astype(np.int64), cell, exact
+            topic,
+            rate,
+            limit.astype(np.int64),
+            first,
+            need.astype(np.int64),
+            capacity.astype(np.int64),
+            cell,
+            exact,
         )
 
     @property

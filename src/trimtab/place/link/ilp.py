@@ -16,8 +16,8 @@ from trimtab.place.link.greedy import greedy
 from trimtab.place.stop import NO_LIMIT
 
 if TYPE_CHECKING:
-    from trimtab.place.stop import Stop
     from trimtab.model.problem import Problem
+    from trimtab.place.stop import Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,7 @@ class Ilp:
         return Placement("link", instance.links(problem, made), Bound("ilp", bound))
 
 
-def solve(
-    instance: Instance, start: Allotments, stop: Stop, max_nodes: int | None = None
-) -> tuple[Allotments, float]:
+def solve(instance: Instance, start: Allotments, stop: Stop, max_nodes: int | None = None) -> tuple[Allotments, float]:
     """The best allotments HiGHS finds from ``start`` on, and the upper bound it proves."""
     topic, room = instance.order, instance.room
     rate, degree = instance.rate[topic], instance.degree[topic]
@@ -128,5 +126,6 @@ def _within_room(instance: Instance, count: np.ndarray[tuple[int, int], np.dtype
     for k, room in enumerate(instance.room):
         while rate @ (count[:, k] + (count[:, k] > 0)) > room:
             count[np.flatnonzero(count[:, k])[rate[count[:, k] > 0].argmin()], k] -= 1
-    i, k = np.nonzero(count)
-    return Allotments(instance.order[i], k.astype(np.int32), count[i, k].astype(np.int32))
+    topics, brokers = np.nonzero(count)
+    links = count[topics, brokers].astype(np.int32)
+    return Allotments(instance.order[topics], brokers.astype(np.int32), links)

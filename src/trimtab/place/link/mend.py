@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from trimtab.place.compiled import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.workload import Floats, Rows
+
+    Ints = NDArray[np.int64]
+    Rows2 = NDArray[np.int32]  # with two dimensions
+    Bools2 = NDArray[np.bool_]
 
 SPARE = 16  # topics from outside that join what the two brokers carried
 POOL = 96  # topics to choose from at most
 
 
 @compiled
-def mend(rate, degree, room, of, on, links, worth, near, cells, rounds, rng):
+def mend(
+    rate: Floats,
+    degree: Rows,
+    room: Floats,
+    of: Rows,
+    on: Rows,
+    links: Rows,
+    worth: float,
+    near: Rows,
+    cells: int,
+    rounds: int,
+    rng: np.random.Generator,
+) -> tuple[Rows, Rows, Rows]:
     """Fill pairs of brokers again, the wasteful ones first, and keep what carries no less.
 
     ``worth`` is the density of the critical topic in the merged bound: whole topics earn at most that share of
@@ -43,12 +66,12 @@ def mend(rate, degree, room, of, on, links, worth, near, cells, rounds, rng):
     new_size = np.empty(2, np.int64)
     best, taken = np.empty(cells + 1), np.empty((POOL, cells + 1), np.bool_)
     for _ in range(rounds):
-        a = rng.integers(0, brokers)
+        a = int(rng.integers(0, brokers))
         for _ in range(3):
-            other = rng.integers(0, brokers)
+            other = int(rng.integers(0, brokers))
             if waste[other] > waste[a]:
                 a = other
-        b = rng.integers(0, brokers)
+        b = int(rng.integers(0, brokers))
         if a == b or size[a] + size[b] + SPARE > POOL:
             continue
         n = 0
@@ -68,9 +91,7 @@ def mend(rate, degree, room, of, on, links, worth, near, cells, rounds, rng):
         fits = True
         for side in range(2):
             j = a if side == 0 else b
-            free = choose(
-                side, rate, pool[:n], have, room[j], cell, worth, new_topic, new_count, new_size, best, taken
-            )
+            free = choose(side, rate, pool[:n], have, room[j], cell, worth, new_topic, new_count, new_size, best, taken)
             fits &= new_size[side] < slots
             if fits:
                 add_part(side, rate, pool[:n], have, free, new_topic, new_count, new_size)
@@ -97,7 +118,9 @@ def mend(rate, degree, room, of, on, links, worth, near, cells, rounds, rng):
 
 
 @compiled
-def measure(j, rate, room, topic, count, size, worth):
+def measure(
+    j: int, rate: Floats, room: Floats, topic: Rows2, count: Rows2, size: Ints, worth: float
+) -> tuple[float, float]:
     """Data that broker ``j`` carries, and how much its room falls short of what it should earn."""
     data, earned = 0.0, 0.0
     for s in range(size[j]):
@@ -108,7 +131,7 @@ def measure(j, rate, room, topic, count, size, worth):
 
 
 @compiled
-def position(pool, n, k):
+def position(pool: Rows, n: int, k: int) -> int:
     for p in range(n):
         if pool[p] == k:
             return p
@@ -116,7 +139,20 @@ def position(pool, n, k):
 
 
 @compiled
-def choose(side, rate, pool, have, room, cell, worth, new_topic, new_count, new_size, best, taken):
+def choose(
+    side: int,
+    rate: Floats,
+    pool: Rows,
+    have: Rows,
+    room: float,
+    cell: float,
+    worth: float,
+    new_topic: Rows2,
+    new_count: Rows2,
+    new_size: Ints,
+    best: Floats,
+    taken: Bools2,
+) -> float:
     """A knapsack of whole topics for one broker; what it takes leaves ``have``. Returns the room left."""
     capacity = int(np.floor(room / cell * (1.0 + 1e-12)))
     best[: capacity + 1] = 0.0
@@ -147,7 +183,16 @@ def choose(side, rate, pool, have, room, cell, worth, new_topic, new_count, new_
 
 
 @compiled
-def add_part(side, rate, pool, have, free, new_topic, new_count, new_size):
+def add_part(
+    side: int,
+    rate: Floats,
+    pool: Rows,
+    have: Rows,
+    free: float,
+    new_topic: Rows2,
+    new_count: Rows2,
+    new_size: Ints,
+) -> None:
     """Part of the one topic whose links use ``free`` best."""
     most, best_p, best_n = 0.0, -1, 0
     for p in range(len(pool)):

@@ -18,12 +18,20 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Floats
 
     Ints = NDArray[np.int64]
-    Matrix = NDArray[np.int64]
+    Matrix = NDArray[np.int64]  # brokers x topics
+    Table = NDArray[np.int16]  # topics x capacity
 
 
 @compiled
 def knapsack(
-    first: Ints, need: Ints, profit: Floats, limit: Ints, order: Ints, capacity: int, best: Floats, taken: Matrix
+    first: Ints,
+    need: Ints,
+    profit: Floats,
+    limit: Ints,
+    order: Ints,
+    capacity: int,
+    best: Floats,
+    taken: Table,
 ) -> None:
     """The best profit of one broker at every capacity: a knapsack in which each topic has a set-up.
 
@@ -48,7 +56,7 @@ def knapsack(
 
 
 @compiled
-def read_back(first: Ints, need: Ints, order: Ints, capacity: int, taken: Matrix, chosen: Ints) -> None:
+def read_back(first: Ints, need: Ints, order: Ints, capacity: int, taken: Table, chosen: Ints) -> None:
     """The counts behind ``best[capacity]``, added to ``chosen``."""
     c = capacity
     for p in range(len(order) - 1, -1, -1):
@@ -91,7 +99,7 @@ def fill(
     order: Ints,
     atmost: Ints,
     best: Floats,
-    taken: Matrix,
+    taken: Table,
 ) -> None:
     """Give broker ``j``, empty before, the links among those left that earn most under ``profit``."""
     size = 0
@@ -202,7 +210,23 @@ def ruin_and_recreate(
                 asked = price[i] * (0.9 + 0.2 * rng.random()) if s < several - 1 else 0.0
                 profit[i] = rate[i] - asked
             j = chosen[s]
-            fill(j, rate, profit, left, first, need, limit, cells, room, count, free, order, atmost, best, taken)
+            fill(
+                j,
+                rate,
+                profit,
+                left,
+                first,
+                need,
+                limit,
+                cells,
+                room,
+                count,
+                free,
+                order,
+                atmost,
+                best,
+                taken,
+            )
         after = 0.0
         for s in range(several):
             top_up(chosen[s], rate, left, count, free)

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-SMOOTHING = (0.5, 0.25, 0.0)  # shares of the best prices so far in those that are tried, until a pattern improves
+SMOOTHING = (
+    0.5,
+    0.25,
+    0.0,
+)  # shares of the best prices so far in those that are tried, until a pattern improves
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,9 +91,7 @@ class PatternProgram:
         """The Lagrangian bound at these prices, and the best pattern of every width."""
         grid = self.grid
         widest = int(self.widths[-1])
-        knapsack(
-            grid.first, grid.need, grid.rate - price, grid.limit, self._order, widest, self._best, self._taken
-        )
+        knapsack(grid.first, grid.need, grid.rate - price, grid.limit, self._order, widest, self._best, self._taken)
         patterns = []
         for width in self.widths:
             pattern = np.zeros(self.topics, np.int64)

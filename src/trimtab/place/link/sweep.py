@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from trimtab.place.compiled import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.workload import Floats, Rows
+
+    Ints = NDArray[np.int64]
+    Ints2 = NDArray[np.int64]  # with two dimensions
 
 HEADS = 14  # candidates from the front of the queue
 MIXING = 1e-3  # preference for kinds of which most remain
@@ -14,7 +24,7 @@ STRIDED = 18  # candidates spread over the rest of what is selected: neighbours 
 
 
 @compiled
-def by_degree(degree):
+def by_degree(degree: Rows) -> Rows:
     """Topics that have links, most links first; ties in row order. Counting sort."""
     most = 0
     for d in degree:
@@ -36,7 +46,7 @@ def by_degree(degree):
 
 
 @compiled
-def merged_lp_bound(rate, degree, order, room):
+def merged_lp_bound(rate: Floats, degree: Rows, order: Rows, room: Floats) -> float:
     """Upper bound: all brokers merged into one, topics divisible. O(topics), order from ``by_degree``.
 
     Carrying ``n`` of a topic's ``d`` links takes at least ``n * (1 + max(1/d, 1/p))`` rates, with ``p`` the
@@ -67,12 +77,12 @@ def merged_lp_bound(rate, degree, order, room):
             left -= weight
             received += data
         else:
-            return received + left * share[p]
+            return float(received + left * share[p])
     return received
 
 
 @compiled
-def next_alive(skip, p):
+def next_alive(skip: Ints, p: int) -> int:
     root = p
     while skip[root] != root:
         root = skip[root]
@@ -82,7 +92,7 @@ def next_alive(skip, p):
 
 
 @compiled
-def selected(rate, degree, order, capacity):
+def selected(rate: Floats, degree: Rows, order: Rows, capacity: float) -> int:
     """How many topics of ``order`` fill ``capacity`` if they could be divided at will."""
     weight = 0.0
     for p in range(len(order)):
@@ -93,7 +103,7 @@ def selected(rate, degree, order, capacity):
 
 
 @compiled
-def sweep(rate, degree, order, room):
+def sweep(rate: Floats, degree: Rows, order: Rows, room: Floats) -> tuple[Rows, Rows, Rows]:
     """Fill the brokers one by one, roomiest first, with whole topics, heaviest first.
 
     Only topics that the merged bound selects are taken, while they last. The last ones of a broker are the
@@ -211,7 +221,7 @@ def sweep(rate, degree, order, room):
 
 
 @compiled
-def kinds_of(rate, degree, order):
+def kinds_of(rate: Floats, degree: Rows, order: Rows) -> tuple[Rows, Ints]:
     """Topics of equal rate and degree, as positions in ``order`` that is sorted by falling degree.
 
     Returns the members, kind after kind, and where each kind begins; kinds by falling degree, then rate.
@@ -231,7 +241,9 @@ def kinds_of(rate, degree, order):
 
 
 @compiled
-def sweep_kinds(rate, degree, order, room, unit, members, begin):
+def sweep_kinds(
+    rate: Floats, degree: Rows, order: Rows, room: Floats, unit: float, members: Rows, begin: Ints
+) -> tuple[Rows, Rows, Rows]:
     """``sweep`` for topics that fall into few kinds: each broker is filled by an exact knapsack over kinds.
 
     Whole topics only, at the prices of the merged bound: what it selects earns its share of room, the rest
@@ -323,7 +335,7 @@ def sweep_kinds(rate, degree, order, room, unit, members, begin):
 
 
 @compiled
-def gather(rate, queue, left, skip, stop, split, pool, w):
+def gather(rate: Floats, queue: Rows, left: Rows, skip: Ints, stop: int, split: int, pool: Ints, w: Floats) -> int:
     """Candidates: some from the front of the queue, some spread evenly up to ``stop``; their number."""
     size = len(queue)
     p, count = next_alive(skip, 0), 0
@@ -346,7 +358,9 @@ def gather(rate, queue, left, skip, stop, split, pool, w):
 
 
 @compiled
-def best_part(rate, queue, left, skip, pool, end, free, split):
+def best_part(
+    rate: Floats, queue: Rows, left: Rows, skip: Ints, pool: Ints, end: int, free: float, split: int
+) -> tuple[int, int]:
     """The topic whose links use ``free`` best, and how many of them."""
     best_q, best_n, most = -1, 0, 0.0
     for q in pool:
@@ -369,7 +383,9 @@ def best_part(rate, queue, left, skip, pool, end, free, split):
 
 
 @compiled
-def best_four(w, free, target, near, sums, first, second, picks):
+def best_four(
+    w: Floats, free: float, target: float, near: float, sums: Floats, first: Ints, second: Ints, picks: Ints2
+) -> int:
     """Subsets of at most four of ``w`` with the largest sums that fit, one per size; the size to take.
 
     That is the size nearest ``target`` among those within ``near`` of the best: a broker that is filled
@@ -421,7 +437,7 @@ def best_four(w, free, target, near, sums, first, second, picks):
 
 
 @compiled
-def search(sums, rank, m, limit):
+def search(sums: Floats, rank: Ints, m: int, limit: float) -> int:
     """The last position whose sum is at most ``limit``; -1 if none."""
     lo, hi = 0, m
     while lo < hi:

@@ -90,8 +90,10 @@ class Trim:
 
     def _mended(self, instance: Instance, made: Allotments) -> Allotments:
         degree = instance.degree[instance.order]
-        critical = float(degree[bounds.critical_topic(instance) ])
-        cells = int(min(max(instance.room.max() / instance.unit, 1.0), MEND_CELLS)) if instance.unit > 0.0 else MEND_CELLS
+        critical = float(degree[bounds.critical_topic(instance)])
+        cells = (
+            int(min(max(instance.room.max() / instance.unit, 1.0), MEND_CELLS)) if instance.unit > 0.0 else MEND_CELLS
+        )
         near = instance.order[(degree >= 0.75 * critical) & (degree <= 1.35 * critical)]
         per_round = 2.0 * (2.0 * len(made.topic) / len(instance.room) + 16.0) * cells + 2_000.0
         rounds = int(min(self.effort * MEND_WORK / per_round, 20.0 * len(instance.room)))
@@ -140,7 +142,16 @@ class _Search:
             return best, bound
         price = bounds.merged_prices(self.instance, grid)
         pack(
-            grid.rate, price, self.left, grid.first, grid.need, grid.limit, grid.cells, self.room, self.count, self.free
+            grid.rate,
+            price,
+            self.left,
+            grid.first,
+            grid.need,
+            grid.limit,
+            grid.cells,
+            self.room,
+            self.count,
+            self.free,
         )
         best = self._improve(best, price, FIRST_ROUNDS, bound)
         if not bound.proves(best.data(self.instance.rate)) and self.knobs.stop.left_s() > 0.0:
