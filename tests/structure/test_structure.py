@@ -97,3 +97,25 @@ def test_starting_loads_nothing_heavy(code, heavy):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines()[-1] == "LOADED"
+
+
+def test_the_readmes_python_runs(tmp_path, monkeypatch, capsys):
+    from trimtab.lab.worlds.maxdata import MaxData
+    from trimtab.model.folder import write_workload
+
+    readme = (SOURCE.parents[1] / "README.md").read_text()
+    code = readme.split("```python\n")[1].split("```")[0]
+    write_workload(MaxData().make(0), tmp_path / "city")
+    monkeypatch.chdir(tmp_path)
+
+    exec(compile(code, "README.md", "exec"), {})
+
+    assert "of the data arrives" in capsys.readouterr().out
+
+
+def test_the_readme_names_the_two_commands_that_ci_runs():
+    root = SOURCE.parents[1]
+
+    assert "make demo" in (root / "README.md").read_text()
+    assert "make test" in (root / "README.md").read_text()
+    assert "make test" in (root / ".ci" / "run").read_text()

@@ -14,7 +14,7 @@ from trimtab.model.placement import Bound
 from trimtab.place.link.counts import Grid, Instance
 from trimtab.place.link.packing import alike_value, merged, pack
 from trimtab.place.link.patterns import PatternProgram
-from trimtab.place.link.sweep import kinds_of, merged_lp_bound
+from trimtab.place.link.ranking import kinds_of, merged_lp_bound
 from trimtab.place.stop import NO_LIMIT
 
 if TYPE_CHECKING:
@@ -87,21 +87,12 @@ def patterns(instance: Instance, grid: Grid | None = None) -> Bound:
 def merged_prices(instance: Instance, grid: Grid) -> Floats:
     """What a link of each topic is worth at the merged linear optimum.
 
-    There a whole topic of degree ``d`` earns ``rate * (d + 1) * m`` at most, with ``m`` the density of the
-    critical topic, so each selected topic just pays for its room, and only slack, splits and small topics are
-    punished.
+    There a whole topic earns at most what its room is worth at the margin, so each selected topic just pays
+    for its room, and only slack, splits and small topics are punished.
     """
     degree = instance.degree[grid.topic].astype(np.float64)
-    critical = float(instance.degree[instance.order[critical_topic(instance)]])
-    density = critical / (critical + 1.0)
-    price: Floats = grid.rate * np.maximum(1.0 - density * (degree + 1.0) / degree, 0.0)
+    price: Floats = grid.rate * np.maximum(1.0 - instance.worth * (degree + 1.0) / degree, 0.0)
     return price
-
-
-def critical_topic(instance: Instance) -> int:
-    """The position in ``order`` at which the merged linear optimum runs out of room."""
-    weight = np.cumsum(instance.rate[instance.order] * (instance.degree[instance.order] + 1.0))
-    return min(int(np.searchsorted(weight, instance.room.sum())), len(weight) - 1)
 
 
 def alike(instance: Instance) -> Bound | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from trimtab.place.link.greedy import degrees, links_from_allotments, room_of
-from trimtab.place.link.sweep import by_degree
+from trimtab.place.link.ranking import by_degree, selected
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,6 +67,19 @@ class Instance:
             if (np.abs(rates * scale - whole) <= 1e-9 * whole).all():
                 return float(np.gcd.reduce(whole.astype(np.int64))) / scale
         return 0.0
+
+    @cached_property
+    def selected(self) -> int:
+        """How many topics of ``order`` the merged linear bound takes; the last of them is the critical one."""
+        return selected(self.rate, self.degree, self.order, float(self.room.sum()))
+
+    @cached_property
+    def worth(self) -> float:
+        """Data that the critical topic brings per unit of room: what room is worth at the margin."""
+        if self.selected == 0:
+            return 1.0
+        critical = float(self.degree[self.order[self.selected - 1]])
+        return critical / (critical + 1.0)
 
     def floored(self, bound: float) -> float:
         """What is received is a multiple of ``unit``, so a bound may be lowered to one."""

@@ -31,7 +31,7 @@ def mend(
     links: Rows,
     worth: float,
     near: Rows,
-    cells: int,
+    cell: float,
     rounds: int,
     rng: np.random.Generator,
 ) -> tuple[Rows, Rows, Rows]:
@@ -39,7 +39,7 @@ def mend(
 
     ``worth`` is the density of the critical topic in the merged bound: whole topics earn at most that share of
     the room they take, so that large ones are not wasted on slack. ``near`` lists topics about as good as the
-    critical one; some of them join the choice. Rooms are cut into ``cells``, weights rounded up. Returns
+    critical one; some of them join the choice. Rooms are cut into cells, weights rounded up. Returns
     allotments. O(rounds * pool * cells).
     """
     brokers = len(room)
@@ -56,7 +56,7 @@ def mend(
         topic[j, size[j]], count[j, size[j]] = of[a], links[a]
         size[j] += 1
         left[of[a]] -= links[a]
-    cell = room.max() / cells
+    cells = int(np.floor(room.max() / cell * (1.0 + 1e-12)))
     data, waste = np.empty(brokers), np.empty(brokers)
     for j in range(brokers):
         data[j], waste[j] = measure(j, rate, room, topic, count, size, worth)

@@ -12,10 +12,12 @@ from trimtab.model.placement import Bound, Placement
 from trimtab.place.link import bounds, ilp
 from trimtab.place.link.counts import Allotments, Grid, Instance
 from trimtab.place.link.greedy import greedy
+from trimtab.place.link.kinds import sweep_kinds
 from trimtab.place.link.mend import mend
 from trimtab.place.link.packing import pack, ruin_and_recreate
 from trimtab.place.link.patterns import PatternProgram
-from trimtab.place.link.sweep import kinds_of, sweep, sweep_kinds
+from trimtab.place.link.ranking import kinds_of
+from trimtab.place.link.sweep import sweep
 from trimtab.place.stop import NO_LIMIT
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ LINKS: Final = 20_000  # beyond, a sweep is within 0.1 % of its bound, and searc
 FIRST_ROUNDS, ROUNDS = 400, 6_000  # of ruin and recreate: before and after the pattern bound
 SEARCH_WORK: Final = 1e9  # table entries the search may fill, about half a second
 KINDS_WORK: Final = 6e6  # table entries of a sweep over kinds
+MEND_SLOTS: Final = 5_000_000
 MEND_CELLS: Final = 2_000
 MEND_WORK: Final = 5e6  # table entries the repair of a sweep may fill, about 5 ms
 CLOSE: Final = 1e-4  # a sweep this close to the merged bound is not worth a better bound
@@ -72,7 +75,9 @@ class Trim:
         bound = bounds.merged_lp(instance)
         if bound.proves(made.data(rate)):
             return made, bound
-        swept = Allotments(*sweep(rate, instance.degree, instance.order, instance.room))
+        swept = Allotments(
+            *sweep(rate, instance.degree, instance.order, instance.room, instance.selected, instance.worth)
+        )
         made = max(made, swept, _swept_by_kinds(instance) or made, key=lambda m: m.data(rate))
         if bound.proves(made.data(rate)) or self.effort == 0.0:
             return made, bound
@@ -89,34 +94,38 @@ class Trim:
         return made, bound
 
     def _mended(self, instance: Instance, made: Allotments) -> Allotments:
+        if int(np.bincount(made.broker).max()) * len(instance.room) > MEND_SLOTS:
+            return made  # so many topics to a broker that nothing is left to gain
         degree = instance.degree[instance.order]
-        critical = float(degree[bounds.critical_topic(instance)])
-        cells = (
-            int(min(max(instance.room.max() / instance.unit, 1.0), MEND_CELLS)) if instance.unit > 0.0 else MEND_CELLS
-        )
+        critical = degree[max(instance.selected - 1, 0)]
         near = instance.order[(degree >= 0.75 * critical) & (degree <= 1.35 * critical)]
-        per_round = 2.0 * (2.0 * len(made.topic) / len(instance.room) + 16.0) * cells + 2_000.0
+        cell = max(instance.unit, float(instance.room.max()) / MEND_CELLS)
+        pool = 2.0 * len(made.topic) / len(instance.room) + 16.0
+        per_round = 2.0 * pool * float(instance.room.max()) / cell + 2_000.0
         rounds = int(min(self.effort * MEND_WORK / per_round, 20.0 * len(instance.room)))
         rng = np.random.default_rng(self.seed)
         return Allotments(
             *mend(
                 instance.rate, instance.degree, instance.room, made.topic, made.broker, made.links,
-                critical / (critical + 1.0), near, cells, rounds, rng,
+                instance.worth, near, cell, rounds, rng,
             )
         )  # fmt: skip
 
 
 def _swept_by_kinds(instance: Instance) -> Allotments | None:
     """The sweep over kinds, where topics fall into few enough."""
-    if instance.unit == 0.0:
+    per_kind = 5.0 * float(instance.room.sum()) / instance.unit if instance.unit > 0.0 else float("inf")
+    if per_kind > KINDS_WORK:
         return None
     members, begin = kinds_of(instance.rate, instance.degree, instance.order)
-    cells = float(instance.room.sum()) / instance.unit
-    if 5.0 * (len(begin) - 1) * cells > KINDS_WORK:
+    if per_kind * (len(begin) - 1) > KINDS_WORK:
         return None
     return Allotments(
-        *sweep_kinds(instance.rate, instance.degree, instance.order, instance.room, instance.unit, members, begin)
-    )
+        *sweep_kinds(
+            instance.rate, instance.degree, instance.room, instance.unit, members, begin,
+            instance.selected, instance.worth,
+        )
+    )  # fmt: skip
 
 
 class _Search:

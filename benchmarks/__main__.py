@@ -1,0 +1,24 @@
+"""``python -m benchmarks [NAME ...]``: run them all, or those named, and print one table each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from benchmarks import links, start
+
+ALL = {"start": start.main, "links": links.main}
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(ALL)
+    for name in names:
+        if name not in ALL:
+            sys.exit(f"there is no benchmark '{name}'; known: {', '.join(ALL)}")
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
+    print(f"commit {commit or 'unknown'}")
+    for name in names:
+        ALL[name]()
+
+
+main()
