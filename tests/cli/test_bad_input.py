@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -150,3 +153,31 @@ def test_a_reader_that_goes_away_is_not_an_error():
     done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True)
 
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_is_stopped_ends_at_once_and_leaves_nothing(trimtab, tmp_path, number, code):
+    """HiGHS would think for ten minutes; it is interrupted after some CPU time in the middle of it."""
+    folder = tmp_path / "workload"
+    trimtab("world", "maxdata", "--out", folder, "--rates", "low", "--machines", 20, "--bandwidth", 200)
+    command = [sys.executable, "-m", "trimtab.cli.main", "plan", str(folder), "--policy", "link/ilp"]
+    command += ["--time-limit", "600", "--out", str(tmp_path / "out")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        while _threads(running.pid) < 2 or _cpu_s(running.pid) < 4.0:
+            assert running.poll() is None
+            time.sleep(0.05)
+        running.send_signal(number)
+        _, err = running.communicate(timeout=60)
+
+    assert running.returncode == code
+    assert "Traceback" not in err
+    assert not (tmp_path / "out").exists()
+
+
+def _threads(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def _cpu_s(pid: int) -> float:
+    user, system = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

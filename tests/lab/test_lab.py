@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -134,3 +138,48 @@ def test_reports_are_drawn_from_a_few_cells(name, tmp_path, monkeypatch):
     assert finished.rows > 0
     assert len([p for p in finished.files if p.suffix == ".png"]) >= 1
     assert "must show" in (tmp_path / "report.md").read_text()
+
+
+def test_a_run_that_is_killed_leaves_no_process_and_goes_on(tmp_path):
+    """The real command with two workers, killed the hard way in the middle."""
+    command = [sys.executable, "-c", KILLABLE, str(tmp_path)]
+    journal = tmp_path / "journal.jsonl"
+    with subprocess.Popen(command, start_new_session=True) as running:
+        while not (journal.exists() and len(journal.read_text().splitlines()) > 5):
+            assert running.poll() is None
+            time.sleep(0.02)
+        running.kill()
+    before = journal.read_text().splitlines()
+    while _processes_of(running.pid):  # workers notice that their parent has gone
+        time.sleep(0.05)
+
+    subprocess.run(command, check=True)
+
+    jobs = [json.dumps(json.loads(line)["job"]) for line in journal.read_text().splitlines()[1:]]
+    assert len(before) < len(jobs) == len(set(jobs)) == 70
+    assert pq.read_table(tmp_path / "rows.parquet").num_rows == 280
+
+
+KILLABLE = """
+import sys
+from pathlib import Path
+from trimtab.lab.experiments.maxdata_tables import MaxDataTables
+from trimtab.lab.run import run
+
+if __name__ == "__main__":
+    MaxDataTables.timed = False
+    run("maxdata-tables", 10, Path(sys.argv[1]), 2, lambda done, total: None)
+"""
+
+
+def _processes_of(session: int) -> list[str]:
+    """Processes of a session that are still there, from /proc."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if fields[3] == str(session) and fields[0] != "Z":
+            found.append(stat.parent.name)
+    return found

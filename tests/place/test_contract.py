@@ -13,7 +13,7 @@ from strategies import workload, workloads
 from trimtab.model.placement import UNPLACED
 from trimtab.model.problem import Problem
 from trimtab.place.judge import judge
-from trimtab.place.registry import FAMILIES, POLICIES, family, policy, policy_class
+from trimtab.place.registry import FAMILIES, POLICIES, family, policy, policy_class, policy_with
 
 each_policy = pytest.mark.parametrize("name", POLICIES)
 
@@ -73,7 +73,7 @@ def check(name, problem, placement):
 def test_the_same_seed_gives_the_same_answer(name, load):
     problem = problem_for(name, load)
 
-    first, second = policy(name, seed=7).place(problem), policy(name, seed=7).place(problem)
+    first, second = policy_with(name, seed=7).place(problem), policy_with(name, seed=7).place(problem)
 
     assert np.array_equal(first.broker, second.broker)
     assert first.bound == second.bound

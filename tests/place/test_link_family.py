@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import loads, most_data, workload
-from trimtab.errors import BadKnob, TooLarge
+from trimtab.errors import BadKnob, TooLarge, UnknownName
 from trimtab.lab.worlds.maxdata import MaxData
 from trimtab.model.problem import Problem
 from trimtab.place.judge import judge
@@ -16,7 +16,7 @@ from trimtab.place.link import bounds
 from trimtab.place.link.counts import Grid, Instance
 from trimtab.place.link.mkpbs import fullest
 from trimtab.place.link.trim import Trim
-from trimtab.place.registry import policies, policy
+from trimtab.place.registry import policies, policy, policy_with
 
 
 @st.composite
@@ -138,7 +138,7 @@ def test_the_knapsack_inside_mkpbs_is_exact(weights, data, cells):
 def test_the_load_that_the_judge_sees_is_the_load_by_definition(name):
     problem = Problem(MaxData(publishers=12, subscribers=9, edges=4, machines=4, bandwidth=90).make(2), "link")
 
-    placement = policy(name, effort=0.1).place(problem)
+    placement = policy_with(name, effort=0.1).place(problem)
 
     assert judge(problem, placement).load.per_broker.tolist() == loads(problem, placement.broker)
 
@@ -185,6 +185,11 @@ def test_a_program_that_is_too_large_is_refused_with_a_way_out():
 
     with pytest.raises(TooLarge, match="use link/trim"):
         policy("link/ilp", max_variables=1000).place(problem)
+
+
+def test_a_knob_that_a_policy_does_not_have_is_refused():
+    with pytest.raises(UnknownName, match=r"there is no knob of link/trim 'efort'; did you mean 'effort'\?"):
+        policy("link/trim", efort=2)
 
 
 def test_a_negative_effort_is_refused():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
-from typing import Any
+from typing import NoReturn
 
 import click
 
@@ -45,21 +46,32 @@ def trimtab() -> None:
     """
 
 
-def main(arguments: list[str] | None = None) -> Any:
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point. Bad input is one sentence on stderr and exit code 2, never a traceback."""
     from trimtab.errors import BadInput
 
+    signal.signal(signal.SIGTERM, _terminate)
     try:
-        return trimtab.main(args=arguments, prog_name="trimtab")
+        code = trimtab.main(args=arguments, prog_name="trimtab", standalone_mode=False)
+        sys.stdout.flush()
     except BadInput as error:
         click.echo(f"trimtab: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
+        code = 2
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort):
         click.echo("trimtab: stopped", err=True)
-        sys.exit(130)
+        code = 130
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        code = 0
+    sys.exit(code)
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    """End as after an error, so that whatever is half written is cleaned up."""
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from trimtab.clock import Deadline
 from trimtab.lab.worlds.maxdata import MaxData
 from trimtab.model.problem import Problem
 from trimtab.place.judge import judge
-from trimtab.place.registry import family, family_bound, policy
+from trimtab.place.registry import family, family_bound, policy_with
 from trimtab.place.stop import NO_LIMIT
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def ask(name: str, problem: Problem, *, seed: int = 0, time_limit_s: float | Non
     warm_up(name)
     stop = Deadline(time_limit_s) if time_limit_s is not None else NO_LIMIT
     start = time.perf_counter()
-    placement = policy(name, seed=seed, stop=stop, **knobs).place(problem)
+    placement = policy_with(name, seed=seed, stop=stop, **knobs).place(problem)
     seconds = time.perf_counter() - start
     bound = placement.bound or family_bound(name.split("/")[0], problem)
     return Answer(name, seed, seconds, placement, judge(problem, placement), bound)
@@ -69,4 +69,4 @@ def ask(name: str, problem: Problem, *, seed: int = 0, time_limit_s: float | Non
 def warm_up(name: str) -> None:
     """Have every kernel of a policy compiled, or loaded from disk, by a small problem that exercises them."""
     world = MaxData(publishers=12, subscribers=8, edges=3, rates="low", machines=3, bandwidth=60.0)
-    policy(name, effort=0.01).place(Problem(world.make(0), family(name.split("/")[0]).unit))
+    policy_with(name, effort=0.01).place(Problem(world.make(0), family(name.split("/")[0]).unit))

@@ -6,7 +6,9 @@ import json
 import multiprocessing
 import os
 import platform
+import signal
 import subprocess
+import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -95,7 +97,7 @@ def _finished(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, l
         return
     queue = list(reversed(jobs))
     running: dict[Future[list[Row]], Job] = {}
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with_parent) as pool:
         try:
             while True:
                 while queue and len(running) < 2 * workers:
@@ -107,6 +109,19 @@ def _finished(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, l
                     yield running.pop(finished), finished.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A worker leaves interrupts to its parent, and ends when the parent does, even if that was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_job(name: str, job: Job) -> list[Row]:

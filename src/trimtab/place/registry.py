@@ -58,11 +58,20 @@ def policy_class(name: str) -> type[Any]:
 
 
 def policy(name: str, **knobs: Any) -> Policy:
-    """The policy, with those of ``knobs`` that it has; the others are for its neighbours in a comparison."""
+    """The policy of that name, with its knobs set."""
     kind = policy_class(name)
-    own = {f.name for f in fields(kind)}
-    made: Policy = kind(**{knob: value for knob, value in knobs.items() if knob in own})
+    own = [f.name for f in fields(kind)]
+    for knob in knobs:
+        if knob not in own:
+            raise UnknownName(f"knob of {name}", knob, own)
+    made: Policy = kind(**knobs)
     return made
+
+
+def policy_with(name: str, **offered: Any) -> Policy:
+    """The policy with those of the knobs on offer that it has: for asking several policies alike."""
+    own = {f.name for f in fields(policy_class(name))}
+    return policy(name, **{knob: value for knob, value in offered.items() if knob in own})
 
 
 def family_bound(family_name: str, problem: Problem) -> Bound:

@@ -108,6 +108,8 @@ def solve(instance: Instance, start: Allotments, stop: Stop, max_nodes: int | No
     values[columns], values[pairs + columns] = start.links[given], 1.0
     known.col_value = list(values)
     highs.setSolution(known)
+    # A call into Python now and then lets signal handlers run, so that Ctrl-C is heard.
+    highs.cbMipInterrupt += lambda event: None
     highs.run()
 
     bound = min(highs.getInfo().mip_dual_bound * rate.max(), instance.offered)
