@@ -30,6 +30,7 @@ LARGER: Final[list[Job]] = [
         (1_000_000, 200_000, 50, 1000, 60_000),
     )
 ]
+NAMES: Final = ("link/gs", "link/mkpbs", "link/trim")
 MKPBS_UP_TO: Final = 1_000_000  # links; its passes cost topics x brokers each
 WORLD: Final = ("publishers", "subscribers", "edges", "rates", "machines", "bandwidth")
 
@@ -45,7 +46,7 @@ class MaxDataScale:
     def run(self, job: Job) -> list[Row]:
         problem = _problem(tuple(job[name] for name in WORLD), job["seed"])
         links = len(problem.topic)
-        names = ["link/gs", "link/mkpbs", "link/trim"] if links <= MKPBS_UP_TO else ["link/gs", "link/trim"]
+        names = [name for name in NAMES if name != "link/mkpbs" or links <= MKPBS_UP_TO]
         repeats = 5 if links <= 100_000 else 2
         rows = []
         for name in names:
@@ -72,15 +73,14 @@ class MaxDataScale:
                 row["of_bound"] = row["received"] / best
         lines = []
         for world, of in grouped(rows, lambda row: tuple(row[n] for n in WORLD)).items():
-            names = ("link/gs", "link/mkpbs", "link/trim")
             lines.append(
                 (
                     f"{world[0]:,}, {world[4]}, {world[5]:,}, {world[3]}",
                     f"{of[0]['links']:,}",
                     f"{100 * mean(of, 'share', policy='link/trim'):.2f}",
-                    *(f"{100 * mean(of, 'of_bound', policy=name):.4f}" for name in names),
+                    *(f"{100 * mean(of, 'of_bound', policy=name):.4f}" for name in NAMES),
                     select(of, policy="link/trim")[0]["bound_kind"],
-                    *(f"{1e3 * mean(of, 'seconds', policy=name):,.2f}" for name in names),
+                    *(f"{1e3 * mean(of, 'seconds', policy=name):,.2f}" for name in NAMES),
                 )
             )
         _draw(rows, out)
@@ -124,28 +124,37 @@ def _draw(rows: list[Row], out: Path) -> None:
     machines = sorted({r["machines"] for r in rows if r["links"] == 50_000})
     sheet, panels = plots.figure(2, 3)
 
-    def curve(column: str, p: int, b: int, policy: str, factor: float) -> list[float]:
-        of = select(rows, links=50_000, publishers=p, bandwidth=b, rates="homogeneous", policy=policy)
-        return [factor * mean(of, column, machines=m) for m in machines]
+    def curve(column: str, p: int, b: int, policy: str, rates: str = "homogeneous") -> list[float]:
+        of = select(rows, links=50_000, publishers=p, bandwidth=b, rates=rates, policy=policy)
+        return [mean(of, column, machines=m) for m in machines]
 
-    spots: list[tuple[str, str, int, int, float]] = [
-        ("Figure 10: 1000 publishers, bandwidth 5000", "share", 1000, 5000, 100.0),
-        ("Figure 10: 1000 publishers, bandwidth 2000", "share", 1000, 2000, 100.0),
-        ("Figure 11: time, 1000 publishers, 5000", "seconds", 1000, 5000, 1e3),
-        ("Figure 12: time, 10000 publishers, 5000", "seconds", 10_000, 5000, 1e3),
-        ("Figure 13: time, 1000 publishers, 2000", "seconds", 1000, 2000, 1e3),
-    ]
-    for panel, (title, column, p, b, factor) in zip(panels.flat, spots, strict=False):
-        for policy in ("link/gs", "link/mkpbs", "link/trim"):
-            plots.line(panel, machines, curve(column, p, b, policy, factor), policy)
-        panel.set_title(title, fontsize=9)
+    received, below, *times = panels.flat[:5]
+    for b, look in ((5000, "-"), (2000, "--")):
+        for policy in NAMES:
+            share = [100 * y for y in curve("share", 1000, b, policy)]
+            label = policy.split("/")[-1] if b == 5000 else "_"
+            plots.line(received, machines, share, policy, linestyle=look, label=label)
+    received.set_title("Figure 10: 1000 publishers, 5000 (-), 2000 (--)", fontsize=9)
+    received.set_ylabel("data received, %")
+    for policy in NAMES:
+        gap = [100 * (1 - y) for y in curve("of_bound", 1000, 2000, policy, "low")]
+        plots.line(below, machines, gap, policy)
+    below.set_title("below trim's bound: 1000 publishers, 2000, low", fontsize=9)
+    below.set_ylabel("% of the bound missed")
+    below.set_yscale("symlog", linthresh=0.01)
+    below.set_ylim(bottom=0)
+    spots = [("Figure 11", 1000, 5000), ("Figure 12", 10_000, 5000), ("Figure 13", 1000, 2000)]
+    for panel, (title, p, b) in zip(times, spots, strict=True):
+        for policy in NAMES:
+            plots.line(panel, machines, [1e3 * y for y in curve("seconds", p, b, policy)], policy)
+        panel.set_title(f"{title}: {p} publishers, bandwidth {b}", fontsize=9)
+        panel.set_ylabel("milliseconds")
+        panel.set_yscale("log")
+    for panel in panels.flat[:5]:
         panel.set_xlabel("machines")
-        panel.set_ylabel("data received, %" if column == "share" else "milliseconds")
-        if column == "seconds":
-            panel.set_yscale("log")
         panel.legend(fontsize=7)
     last = panels.flat[-1]
-    for policy in ("link/gs", "link/mkpbs", "link/trim"):
+    for policy in NAMES:
         of = grouped(select(rows, policy=policy), lambda r: r["links"])
         sizes = sorted(of)
         plots.line(last, sizes, [max(r["seconds"] for r in of[n]) for n in sizes], policy)

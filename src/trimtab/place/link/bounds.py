@@ -54,7 +54,7 @@ def merged_exact(instance: Instance, grid: Grid | None = None) -> Bound:
     """
     if not len(instance.order) or not len(instance.room):
         return Bound("merged", 0.0)
-    grid = grid or Grid.of(instance, CELLS, up=False)
+    grid = grid or Grid.of(instance, CELLS, down=True)
     degree = instance.degree[grid.topic].astype(np.int64)
     per_broker = np.maximum(np.floor(instance.room.max() / grid.rate).astype(np.int64) - 1, 1)
     first = np.cumsum(degree + 1) - (degree + 1)
@@ -71,7 +71,7 @@ def patterns(instance: Instance, grid: Grid | None = None) -> Bound:
     """Column generation over what one broker can carry, run to its end: see ``patterns.py``."""
     if not len(instance.order) or not len(instance.room):
         return Bound("patterns", 0.0)
-    grid = grid or Grid.of(instance, CELLS, up=False)
+    grid = grid or Grid.of(instance, CELLS, down=True)
     if not len(grid.topic):
         return Bound("patterns", 0.0)
     price = merged_prices(instance, grid)

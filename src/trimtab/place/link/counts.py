@@ -109,7 +109,8 @@ class Grid:
     """Weights as whole numbers of cells, for tables over capacity. Row ``i`` is topic ``topic[i]``.
 
     Exact where the rates share a unit of which the widest broker holds at most ``cells``. Otherwise weights
-    are rounded up, so that what fits the grid fits the broker, or down, so that a bound stays a bound.
+    are rounded down, so that a bound stays a bound, or to the nearest, to pack by: then what fits the grid
+    may be a little too much for the broker, and whoever packs looks at the rates themselves.
     """
 
     topic: Rows  # rows of the instance's topics, most links first
@@ -122,7 +123,7 @@ class Grid:
     exact: bool
 
     @classmethod
-    def of(cls, instance: Instance, cells: int, *, up: bool = True) -> Grid:
+    def of(cls, instance: Instance, cells: int, *, down: bool) -> Grid:
         widest = float(instance.room.max())
         exact = instance.unit > 0.0 and widest / instance.unit <= cells
         cell = instance.unit if exact else widest / cells
@@ -137,10 +138,10 @@ class Grid:
         weight = np.repeat(rate, limit + 1) * copies / cell
         if exact:
             need = np.rint(weight)
-        elif up:
-            need = np.ceil(weight * (1.0 - 1e-12))
-        else:
+        elif down:
             need = np.floor(weight * (1.0 + 1e-12))
+        else:
+            need = np.maximum(np.rint(weight), 1.0)
         capacity = np.floor(instance.room / cell * (1.0 + 1e-12))
         return cls(
             topic,

@@ -112,14 +112,14 @@ def solve(instance: Instance, start: Allotments, stop: Stop, max_nodes: int | No
     highs.cbMipInterrupt += lambda event: None
     highs.run()
 
-    bound = min(highs.getInfo().mip_dual_bound * rate.max(), instance.offered)
+    bound = min(float(highs.getInfo().mip_dual_bound * rate.max()), instance.offered)
     found = np.asarray(highs.getSolution().col_value)
     if len(found) != 2 * pairs:  # nothing found in time, not even the start
         return start, instance.floored(bound)
     made = _within_room(instance, np.rint(found[:pairs]).astype(np.int64).reshape(topics, brokers))
     if made.data(instance.rate) < start.data(instance.rate):
         made = start
-    return made, max(instance.floored(bound * (1.0 + 1e-9)), made.data(instance.rate))
+    return made, max(instance.floored(bound), made.data(instance.rate))
 
 
 def _within_room(instance: Instance, count: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Allotments:

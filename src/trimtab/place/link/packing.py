@@ -110,13 +110,19 @@ def fill(
             atmost[i] = min(left[i], limit[i])
             size += 1
     knapsack(first, need, profit, atmost, order[:size], cells[j], best, taken)
-    read_back(first, need, order[:size], cells[j], taken, count[j])
-    free[j] = room[j]
+    for c in range(cells[j], -1, -1):
+        # On a rounded grid the best may be a little too much for the broker: then a cell less.
+        read_back(first, need, order[:size], c, taken, count[j])
+        free[j] = room[j]
+        for p in range(size):
+            if count[j, order[p]] > 0:
+                free[j] -= rate[order[p]] * (count[j, order[p]] + 1.0)
+        if free[j] >= 0.0:
+            break
+        for p in range(size):
+            count[j, order[p]] = 0
     for p in range(size):
-        i = order[p]
-        if count[j, i] > 0:
-            left[i] -= count[j, i]
-            free[j] -= rate[i] * (count[j, i] + 1.0)
+        left[order[p]] -= count[j, order[p]]
 
 
 @compiled

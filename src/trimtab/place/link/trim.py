@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Floats
     from trimtab.place.stop import Stop
 
+CELLS: Final = 1_500  # resolution to pack by, where rates share no coarse unit
 TABLE: Final = 5_000_000  # entries of the largest table the search fills again and again
 LINKS: Final = 20_000  # beyond, a sweep is within 0.1 % of its bound, and searching would cost seconds
 FIRST_ROUNDS, ROUNDS = 400, 6_000  # of ruin and recreate: before and after the pattern bound
@@ -36,7 +37,7 @@ MEND_SLOTS: Final = 5_000_000
 MEND_CELLS: Final = 2_000
 MEND_WORK: Final = 5e6  # table entries the repair of a sweep may fill, about 5 ms
 CLOSE: Final = 1e-4  # a sweep this close to the merged bound is not worth a better bound
-EXACT_PAIRS, EXACT_NODES = 150, 50_000  # topics x brokers, and nodes, of what HiGHS may finish
+EXACT_PAIRS, EXACT_NODES = 150, 3_000  # topics x brokers, and nodes, of what HiGHS may finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class Trim:
        merged linear bound. Enough, and all there is time for, on large instances.
     2. Small ones: brokers are filled one by one by an exact knapsack under Lagrangian prices, then two or
        three at a time are emptied and filled again, until the answer meets a bound.
-    3. Still open: the pattern bound, and the search again under its prices.
-    4. Tiny and still open: the integer program finishes the proof.
+    3. Still open, and tiny: the integer program, started from there, finishes the proof.
+    4. Still open: the pattern bound, and the search again under its prices.
 
     The answer depends on the seed alone unless ``stop`` cuts it short.
     """
@@ -83,7 +84,7 @@ class Trim:
             return made, bound
         links = int(instance.degree[instance.order].sum())
         if links <= LINKS:
-            grid = Grid.of(instance, bounds.CELLS)
+            grid = Grid.of(instance, CELLS, down=False)
             if grid.work <= TABLE:
                 return _Search(instance, grid, self).run(made, bound)
         if made.data(rate) < (1.0 - CLOSE) * bound.value:
@@ -134,7 +135,7 @@ class _Search:
     def __init__(self, instance: Instance, grid: Grid, knobs: Trim) -> None:
         self.instance = instance
         self.grid = grid
-        self.below = grid if grid.exact else Grid.of(instance, bounds.CELLS, up=False)  # for bounds
+        self.below = grid if grid.exact else Grid.of(instance, bounds.CELLS, down=True)  # for bounds
         self.knobs = knobs
         self.rng = np.random.default_rng(knobs.seed)
         self.room = instance.room
@@ -142,41 +143,31 @@ class _Search:
         self.count: NDArray[np.int64] = np.zeros((len(self.room), len(grid.topic)), np.int64)
         self.free = self.room.copy()
 
-    def run(self, made: Allotments, bound: Bound) -> tuple[Allotments, Bound]:
-        grid = self.grid
-        tighter = bounds.merged_exact(self.instance, self.below)
-        bound = min(bound, tighter, key=lambda b: b.value)
-        best = made
-        if bound.proves(best.data(self.instance.rate)):
+    def run(self, best: Allotments, bound: Bound) -> tuple[Allotments, Bound]:
+        grid, rate = self.grid, self.instance.rate
+        bound = min(bound, bounds.merged_exact(self.instance, self.below), key=lambda b: b.value)
+        if bound.proves(best.data(rate)):
             return best, bound
         price = bounds.merged_prices(self.instance, grid)
         pack(
-            grid.rate,
-            price,
-            self.left,
-            grid.first,
-            grid.need,
-            grid.limit,
-            grid.cells,
-            self.room,
-            self.count,
-            self.free,
-        )
+            grid.rate, price, self.left, grid.first, grid.need, grid.limit, grid.cells, self.room,
+            self.count, self.free,
+        )  # fmt: skip
         best = self._improve(best, price, FIRST_ROUNDS, bound)
-        if not bound.proves(best.data(self.instance.rate)) and self.knobs.stop.left_s() > 0.0:
-            program = PatternProgram(self.instance, self.below)
-            if grid is self.below:
-                program.add_packing(self.count)
-            known = best.data(self.instance.rate)
-            found = program.bound(self.instance, price, known, bounds.PATTERN_STEPS, self.knobs.stop)
-            if found.value < bound.value:
-                bound = Bound("patterns", found.value)
-            best = self._improve(best, found.price, ROUNDS, bound)
-        if not bound.proves(best.data(self.instance.rate)) and self.count.size <= EXACT_PAIRS:
+        if self._open(best, bound) and self.count.size <= EXACT_PAIRS:
             best, value = ilp.solve(self.instance, best, self.knobs.stop, EXACT_NODES)
-            if value < bound.value:
-                bound = Bound("ilp", value)
+            bound = min(bound, Bound("ilp", value), key=lambda b: b.value)
+        if self._open(best, bound):
+            program = PatternProgram(self.instance, self.below)
+            program.add_packing(self.count)
+            found = program.bound(self.instance, price, best.data(rate), bounds.PATTERN_STEPS, self.knobs.stop)
+            bound = min(bound, Bound("patterns", found.value), key=lambda b: b.value)
+            best = self._improve(best, found.price, ROUNDS, bound)
         return best, bound
+
+    def _open(self, best: Allotments, bound: Bound) -> bool:
+        """Whether there is still something to prove, and time for it."""
+        return not bound.proves(best.data(self.instance.rate)) and self.knobs.stop.left_s() > 0.0
 
     def _improve(self, best: Allotments, price: Floats, rounds: int, bound: Bound) -> Allotments:
         grid = self.grid
