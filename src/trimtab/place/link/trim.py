@@ -29,13 +29,17 @@ if TYPE_CHECKING:
 
 CELLS: Final = 1_500  # resolution to pack by, where rates share no coarse unit
 TABLE: Final = 5_000_000  # entries of the largest table the search fills again and again
+PAIRS: Final = 2_000_000  # topics x brokers of the table of counts
+MERGED_WORK: Final = 3e8  # table entries of the merged bound, about a third of a second
+PATTERN_ROWS: Final = 1_500  # of the pattern program; each of its steps solves it again
 LINKS: Final = 20_000  # beyond, a sweep is within 0.1 % of its bound, and searching would cost seconds
 FIRST_ROUNDS, ROUNDS = 400, 6_000  # of ruin and recreate: before and after the pattern bound
 SEARCH_WORK: Final = 1e9  # table entries the search may fill, about half a second
 KINDS_WORK: Final = 6e6  # table entries of a sweep over kinds
 MEND_SLOTS: Final = 5_000_000
 MEND_CELLS: Final = 2_000
-MEND_WORK: Final = 5e6  # table entries the repair of a sweep may fill, about 5 ms
+MEND_WORK: Final = 1e8  # table entries the repair of a sweep may fill, about a tenth of a second
+LARGE, LARGE_MEND_WORK = 50_000, 5e6  # from so many links on, milliseconds must do
 CLOSE: Final = 1e-4  # a sweep this close to the merged bound is not worth a better bound
 EXACT_PAIRS, EXACT_NODES = 150, 3_000  # topics x brokers, and nodes, of what HiGHS may finish
 
@@ -85,7 +89,7 @@ class Trim:
         links = int(instance.degree[instance.order].sum())
         if links <= LINKS:
             grid = Grid.of(instance, CELLS, down=False)
-            if grid.work <= TABLE:
+            if grid.work <= TABLE and len(grid.topic) * len(instance.room) <= PAIRS:
                 return _Search(instance, grid, self).run(made, bound)
         if made.data(rate) < (1.0 - CLOSE) * bound.value:
             bound = min(bound, bounds.alike(instance) or bound, key=lambda b: b.value)
@@ -102,8 +106,9 @@ class Trim:
         near = instance.order[(degree >= 0.75 * critical) & (degree <= 1.35 * critical)]
         cell = max(instance.unit, float(instance.room.max()) / MEND_CELLS)
         pool = 2.0 * len(made.topic) / len(instance.room) + 16.0
+        work = MEND_WORK if instance.degree.sum() < LARGE else LARGE_MEND_WORK
         per_round = 2.0 * pool * float(instance.room.max()) / cell + 2_000.0
-        rounds = int(min(self.effort * MEND_WORK / per_round, 20.0 * len(instance.room)))
+        rounds = int(min(self.effort * work / per_round, 100.0 * len(instance.room)))
         rng = np.random.default_rng(self.seed)
         return Allotments(
             *mend(
@@ -145,7 +150,8 @@ class _Search:
 
     def run(self, best: Allotments, bound: Bound) -> tuple[Allotments, Bound]:
         grid, rate = self.grid, self.instance.rate
-        bound = min(bound, bounds.merged_exact(self.instance, self.below), key=lambda b: b.value)
+        if float(self.below.limit.sum()) * float(self.below.cells.sum()) <= MERGED_WORK:
+            bound = min(bound, bounds.merged_exact(self.instance, self.below), key=lambda b: b.value)
         if bound.proves(best.data(rate)):
             return best, bound
         price = bounds.merged_prices(self.instance, grid)
@@ -157,12 +163,14 @@ class _Search:
         if self._open(best, bound) and self.count.size <= EXACT_PAIRS:
             best, value = ilp.solve(self.instance, best, self.knobs.stop, EXACT_NODES)
             bound = min(bound, Bound("ilp", value), key=lambda b: b.value)
-        if self._open(best, bound):
+        if self._open(best, bound) and len(grid.topic) + len(np.unique(self.below.cells)) <= PATTERN_ROWS:
             program = PatternProgram(self.instance, self.below)
             program.add_packing(self.count)
             found = program.bound(self.instance, price, best.data(rate), bounds.PATTERN_STEPS, self.knobs.stop)
             bound = min(bound, Bound("patterns", found.value), key=lambda b: b.value)
-            best = self._improve(best, found.price, ROUNDS, bound)
+            price = found.price
+        if self._open(best, bound):
+            best = self._improve(best, price, ROUNDS, bound)
         return best, bound
 
     def _open(self, best: Allotments, bound: Bound) -> bool:
