@@ -37,8 +37,8 @@ class BadTable(BadInput):
         self.row = row
         if row is None:
             where = table
-        elif table.endswith(".csv"):  # people look a line up in an editor, and line 1 is the header
-            where = f"{table}, row {row + 1} (line {row + 2})"
+        elif table.endswith(".csv"):
+            where = f"{table}, row {row + 1} (line {_line(table, row)})"
         else:
             where = f"{table}, row {row + 1}"
         super().__init__(f"{where}: {problem}")
@@ -46,6 +46,20 @@ class BadTable(BadInput):
     def in_file(self, path: str) -> BadTable:
         """The same, naming the file the table came from."""
         return BadTable(path, self.problem, self.row)
+
+
+def _line(path: str, row: int) -> int:
+    """Where an editor shows a row of a CSV file: after the header, and empty lines are no rows."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            rows = -2  # the header is none
+            for number, line in enumerate(file, 1):
+                rows += bool(line.strip())
+                if rows == row:
+                    return number
+    except OSError:
+        pass
+    return row + 2
 
 
 class MissingColumn(BadInput):

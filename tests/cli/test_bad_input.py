@@ -142,6 +142,13 @@ def test_a_folder_where_a_file_should_go(trimtab, folder, tmp_path):
     assert "cannot be written" in refused(done)
 
 
+@pytest.mark.parametrize("command", [("world", "maxdata"), ("demo",), ("lab", "run", "maxdata-tables")])
+def test_a_place_that_cannot_be_written_to(trimtab, tmp_path, command):
+    (tmp_path / "file").write_text("")
+
+    assert "cannot be written" in refused(trimtab(*command, "--out", tmp_path / "file" / "x"))
+
+
 def test_an_unknown_command(trimtab):
     assert "No such command 'fly'" in refused(trimtab("fly"))
 

@@ -155,6 +155,27 @@ def test_every_command_has_help(trimtab, command):
     assert "Usage: trimtab" in done.out
 
 
+def test_a_dollar_sign_in_a_path_is_drawn_as_it_is(trimtab, tmp_path):
+    home = tmp_path / "w$^$"
+    trimtab("world", "maxdata", "--out", home, "--publishers", 10)
+
+    done = trimtab("compare", home, "--family", "link", "--policies", "gs", "--plot", tmp_path / "p.png")
+
+    assert done.code == 0
+
+
+def test_huge_numbers_give_finite_figures(trimtab, tmp_path):
+    for name, text in {
+        "topics": "id,rate\na,1e200\nb,2e200\n",
+        "clients": "id\nx\n",
+        "brokers": "id,bandwidth\nm,1e201\nn,3e200\n",
+        "links": "topic,client,role\na,x,sub\nb,x,sub\n",
+    }.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+
+    assert trimtab("plan", tmp_path, "--family", "link", "--json").json["judgement"]["load"]["cov"] > 0
+
+
 def test_json_never_holds_a_nan(trimtab, tmp_path):
     """A workload in which nothing is offered: shares and gaps must still be numbers."""
     for name, text in {

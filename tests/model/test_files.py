@@ -260,6 +260,38 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         read_placement(workload([1], [1], [(0, 0)]), tmp_path / "p.txt")
 
 
+def test_an_empty_line_is_no_row_but_counts_as_a_line(folder):
+    (folder / "topics.csv").write_text("id,rate\na,5\n\nb,x\n")
+
+    with pytest.raises(BadInput, match=r"topics.csv, row 2 \(line 4\): rate is 'x'"):
+        read_workload(folder)
+
+
+def test_a_column_of_lists_is_refused(folder):
+    (folder / "topics.csv").unlink()
+    pa.parquet.write_table(pa.table({"id": ["a", "b"], "rate": [[1], [2]]}), folder / "topics.parquet")
+
+    with pytest.raises(BadInput, match=r"topics.parquet: rate is of type list<.*>, but must be text or a number"):
+        read_workload(folder)
+
+
+def test_a_format_that_does_not_exist_is_refused_before_anything_is_touched(folder):
+    load = read_workload(folder)
+
+    with pytest.raises(BadInput, match="format is 'json', but must be one of csv, parquet"):
+        write_workload(load, folder, "json")
+
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_a_folder_in_the_place_of_a_table_is_refused(folder):
+    load = read_workload(folder)
+    (folder / "topics.parquet").mkdir()
+
+    with pytest.raises(BadInput, match=r"topics.parquet cannot be written: there is a folder of that name"):
+        write_workload(load, folder, "parquet")
+
+
 def test_a_failed_write_leaves_the_old_folder_as_it_was(folder, monkeypatch):
     """All tables are written beside the old ones before the first takes its place."""
     load = read_workload(folder)

@@ -13,13 +13,13 @@ from strategies import workload, workloads
 from trimtab.model.placement import UNPLACED
 from trimtab.model.problem import Problem
 from trimtab.place.judge import judge
-from trimtab.place.registry import FAMILIES, POLICIES, family, policy, policy_class, policy_with
+from trimtab.place.registry import FAMILIES, POLICIES, find_family, policy, policy_class, policy_with
 
 each_policy = pytest.mark.parametrize("name", POLICIES)
 
 
 def problem_for(name, load) -> Problem:
-    return Problem(load, family(name.split("/")[0]).unit)
+    return Problem(load, find_family(name.split("/")[0]).unit)
 
 
 EDGE_CASES = {

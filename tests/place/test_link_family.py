@@ -60,7 +60,7 @@ def test_a_coarse_grid_still_bounds_from_above(problem):
     instance = Instance.of(problem)
     if not len(instance.order) or instance.room.max() <= 0:
         return
-    down = Grid.of(instance, 7, down=True)
+    down = Grid.of(instance, down=True, cells=7)
 
     best = most_data(problem) * (1 - 1e-9)
     assert bounds.merged_exact(instance, down).value >= best
@@ -193,3 +193,105 @@ def test_a_knob_that_a_policy_does_not_have_is_refused():
 def test_a_negative_effort_is_refused():
     with pytest.raises(BadKnob, match="effort must be zero or more, but is -1"):
         Trim(effort=-1)
+
+
+def problem_of(rates, degrees, bandwidths) -> Problem:
+    links = [(k, c) for k, d in enumerate(degrees) for c in range(d)]
+    return Problem(workload(list(rates), list(bandwidths), links, clients=max(degrees)), "link")
+
+
+def test_many_topics_of_one_kind_are_bundled_within_the_table():
+    """Twelve thousand equal topics on two brokers: thirteen bundles for the selected, as many for the rest."""
+    problem = problem_of(np.full(12_000, 10.0), np.full(12_000, 2), [122_890.0, 122_890.0])
+
+    placement = policy("link/trim").place(problem)
+
+    assert judge(problem, placement).feasible
+
+
+def test_mkpbs_ends_where_a_link_fits_the_broker_but_not_the_cells():
+    problem = problem_of([2 / 3], [5], [4 / 3, 11 / 3])
+
+    found = judge(problem, policy("link/mkpbs").place(problem))
+
+    assert found.feasible
+    assert found.placed == 5
+
+
+THIRDS = ([1, 1 / 3, 1, 4 / 3, 1 / 3], [7, 7, 7, 6, 8], [41 / 3, 5 / 3, 13 / 3])
+SEVENTEENTHS = (np.array([3, 1, 2, 5, 5, 5]) / 1.7, [1, 3, 5, 4, 4, 8], np.array([57, 6, 26, 2]) / 1.7)
+
+
+@pytest.mark.parametrize("name", ["link/trim", "link/ilp"])
+@pytest.mark.parametrize(("case", "scale"), [(THIRDS, 3), (SEVENTEENTHS, 1.7)])
+def test_an_exact_fit_of_real_rates_is_neither_missed_nor_ruled_out(name, case, scale):
+    """The same instance in whole numbers has the same answer."""
+    rates, degrees, bandwidths = case
+    real = problem_of(rates, degrees, bandwidths)
+    whole = problem_of(np.rint(np.multiply(rates, scale)), degrees, np.rint(np.multiply(bandwidths, scale)))
+    best = judge(whole, policy("link/trim").place(whole)).received
+
+    placement = policy(name).place(real)
+
+    assert judge(real, placement).received * scale == pytest.approx(best)
+    assert placement.bound.value * scale >= best * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("name", ["link/trim", "link/ilp"])
+def test_a_topic_that_fits_nowhere_does_not_blur_the_rest(name):
+    problem = problem_of([1e12, 1, 2], [1, 5, 7], [9, 9, 5])
+
+    assert judge(problem, policy(name).place(problem)).received == 16
+
+
+def test_nothing_is_claimed_to_be_proven_beyond_the_precision_of_the_solver():
+    problem = problem_of([1e10, 1, 2], [50, 5, 7], [51e10, 9, 9, 5])
+
+    placement = policy("link/trim").place(problem)
+
+    received = judge(problem, placement).received
+    assert received >= 50e10 + 13
+    assert placement.bound.value >= 50e10 + 16
+    assert not placement.bound.proves(received) or received == 50e10 + 16
+
+
+@pytest.mark.parametrize(
+    ("rates", "degrees", "bandwidths"),
+    [
+        ([999_999_999.5] * 3, [7, 5, 1], [5 * 999_999_999.5] * 3),
+        ([1000.000001] * 3, [3, 2, 4], [4999.99999999] * 3),
+        ([8.884421006425116], [8], [50.0]),
+        ([1e-9, 1e10, 3e10], [30, 10, 10], [1e11, 3e10, 5.0]),
+    ],
+)
+def test_rates_that_are_nearly_whole_are_not_taken_for_whole(rates, degrees, bandwidths):
+    problem = problem_of(rates, degrees, bandwidths)
+
+    placement = policy("link/trim").place(problem)
+
+    found = judge(problem, placement)
+    assert found.feasible
+    assert placement.bound.value >= judge(problem, policy("link/ilp").place(problem)).received * (1 - 1e-9)
+    assert placement.bound.value >= found.received * (1 - 1e-12)
+
+
+def test_units_of_measure_do_not_matter():
+    """Bytes or gigabytes: the same share is received and the same share is proved."""
+    load = MaxData(rates="low", machines=20, bandwidth=200).make(0)
+    shares = []
+    for scale in (1.0, 1e-9, 1e9):
+        degrees = np.bincount(load.links.topic, minlength=100)
+        problem = problem_of(load.topics.rate * scale, degrees, load.brokers.bandwidth * scale)
+        placement = policy("link/trim").place(problem)
+        shares.append(judge(problem, placement).received / placement.bound.value)
+
+    assert shares == pytest.approx([shares[0]] * 3, abs=1e-3)
+
+
+def test_whole_rates_stay_exact_up_to_the_finest_grid():
+    world = MaxData(publishers=100, subscribers=400, rates="low", machines=10, bandwidth=1510)
+    problem = Problem(world.make(0), "link")
+
+    placement = policy("link/trim").place(problem)
+
+    assert placement.bound.proves(judge(problem, placement).received)

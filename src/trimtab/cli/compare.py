@@ -11,7 +11,7 @@ from trimtab.lab.comparison import Comparison
 from trimtab.lab.comparison import compare as run
 from trimtab.model.folder import read_workload
 from trimtab.model.problem import Problem
-from trimtab.place.registry import family as family_of
+from trimtab.place.registry import find_family
 from trimtab.place.registry import policies as policies_of
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 @click.option("--family", required=True, help="The question: link.")
 @click.option("--policies", help="Which ones, with commas between; all of the family if left out.")
 @output.seed_option
-@click.option("--time-limit", type=click.FloatRange(min=0.0), default=10.0, show_default=True, metavar="S",
-              help="Seconds each search may take.")  # fmt: skip
+@output.time_limit_option(10.0)
 @click.option("--plot", callback=output.plot_path, metavar="FILE", help="Draw it, as .png, .svg or .pdf.")
 @output.json_option
 def compare(
@@ -37,7 +36,7 @@ def compare(
     as_json: bool,
 ) -> None:
     """Run the policies of a family on WORKLOAD and hold them against the tightest bound any of them proved."""
-    unit = family_of(family).unit
+    unit = find_family(family).unit
     names = [output.named_policy(family, p.strip()) for p in policies.split(",")] if policies else policies_of(family)
     comparison = run_with_progress(Problem(read_workload(workload), unit), names, seed, time_limit, quiet=as_json)
     if plot is not None:
@@ -46,7 +45,7 @@ def compare(
         answer = {"workload": workload, "family": family, "plot": str(plot) if plot else None}
         output.print_json(answer | comparison.as_json())
     else:
-        print_comparison(comparison, f"{family_of(family).question}: {workload}")
+        print_comparison(comparison, f"{find_family(family).question}: {workload}")
         if plot is not None:
             click.echo(f"plot: {plot}")
 

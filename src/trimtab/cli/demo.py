@@ -11,14 +11,13 @@ from trimtab.cli.compare import draw, print_comparison, run_with_progress
 from trimtab.lab.worlds.maxdata import MaxData
 from trimtab.model.folder import write_workload
 from trimtab.model.problem import Problem
-from trimtab.place.registry import family, policies
+from trimtab.place.registry import find_family, policies
 
 
 @click.command()
 @click.option("--out", default="out/demo", show_default=True, type=click.Path(file_okay=False))
 @output.seed_option
-@click.option("--time-limit", type=click.FloatRange(min=0.0), default=10.0, show_default=True, metavar="S",
-              help="Seconds each search may take.")  # fmt: skip
+@output.time_limit_option(10.0)
 @output.json_option
 def demo(out: str, seed: int, time_limit: float, as_json: bool) -> None:
     """Make the instance of Lambert & Sakellariou and compare every link policy on it.
@@ -38,6 +37,6 @@ def demo(out: str, seed: int, time_limit: float, as_json: bool) -> None:
     if as_json:
         output.print_json({"workload": str(home / "workload"), "plot": str(plot)} | comparison.as_json())
     else:
-        print_comparison(comparison, f"{title}: {family('link').question}")
+        print_comparison(comparison, f"{title}: {find_family('link').question}")
         click.echo(f"workload: {home / 'workload'}\nplot:     {plot}")
         click.echo(f"next:     trimtab plan {home / 'workload'} --family link --policy trim --out {home}")

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from trimtab.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.progress import Progress
 
     from trimtab.model.judgement import Judgement
 
+    F = TypeVar("F", bound=Callable[..., Any])
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 seed_option = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of every random draw."
 )
+
+
+def time_limit_option(default: float) -> Callable[[F], F]:
+    return click.option(
+        "--time-limit", type=click.FloatRange(min=0.0), default=default, show_default=True, metavar="S",
+        callback=_not_nan, help="Seconds a search may take.",
+    )  # fmt: skip
+
+
+def _not_nan(_: click.Context, __: click.Parameter, value: float) -> float:
+    if math.isnan(value):
+        raise click.BadParameter("nan is not a number of seconds")
+    return value
 
 
 def print_json(answer: Any) -> None:

@@ -11,7 +11,7 @@ from trimtab.lab.answer import ask
 from trimtab.model.folder import read_workload
 from trimtab.model.placement_file import write_placement
 from trimtab.model.problem import Problem
-from trimtab.place.registry import family as family_of
+from trimtab.place.registry import find_family
 
 
 @click.command()
@@ -19,8 +19,7 @@ from trimtab.place.registry import family as family_of
 @click.option("--family", help="The question: link. Not needed with --policy FAMILY/NAME.")
 @click.option("--policy", default="trim", show_default=True, help="Who answers it.")
 @output.seed_option
-@click.option("--time-limit", type=click.FloatRange(min=0.0), default=60.0, show_default=True, metavar="S",
-              help="Seconds a search may take.")  # fmt: skip
+@output.time_limit_option(60.0)
 @click.option("--out", type=click.Path(file_okay=False), help="Folder for the placement file.")
 @click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True)
 @output.json_option
@@ -38,7 +37,7 @@ def plan(
     name = output.named_policy(family, policy)
     with output.progress(quiet=as_json) as bar:
         step = bar.add_task("reading", total=3)
-        problem = Problem(read_workload(workload), family_of(name.split("/")[0]).unit)
+        problem = Problem(read_workload(workload), find_family(name.split("/")[0]).unit)
         bar.update(step, advance=1, description=f"planning with {name}")
         answer = ask(name, problem, seed=seed, time_limit_s=time_limit)
         bar.update(step, advance=1, description="writing")

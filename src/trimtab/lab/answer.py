@@ -11,7 +11,7 @@ from trimtab.clock import Deadline
 from trimtab.lab.worlds.maxdata import MaxData
 from trimtab.model.problem import Problem
 from trimtab.place.judge import judge
-from trimtab.place.registry import family, family_bound, policy_with
+from trimtab.place.registry import family_bound, find_family, policy_with
 from trimtab.place.stop import NO_LIMIT
 
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ def ask(name: str, problem: Problem, *, seed: int = 0, time_limit_s: float | Non
 
 @cache
 def warm_up(name: str) -> None:
-    """Have every kernel of a policy compiled, or loaded from disk, by a small problem that exercises them."""
+    """Have every kernel of a policy compiled, or loaded from disk: by a small problem, and what it does not reach."""
     world = MaxData(publishers=12, subscribers=8, edges=3, rates="low", machines=3, bandwidth=60.0)
-    policy_with(name, effort=0.01).place(Problem(world.make(0), family(name.split("/")[0]).unit))
+    asked = policy_with(name, effort=0.01)
+    asked.place(Problem(world.make(0), find_family(name.split("/")[0]).unit))
+    if hasattr(asked, "warm_up"):
+        asked.warm_up()

@@ -93,5 +93,5 @@ def draw_comparison(comparison: Comparison, title: str) -> Figure:
     right.set_xlabel("broker, fullest first")
     right.set_ylabel("load, % of bandwidth")
     right.legend(fontsize=8, ncols=2)
-    sheet.suptitle(title, fontsize=10)
+    sheet.suptitle(title, fontsize=10, parse_math=False)  # a path may hold a dollar sign
     return sheet

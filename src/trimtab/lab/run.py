@@ -12,6 +12,7 @@ import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -23,7 +24,6 @@ from trimtab.model import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from trimtab.lab.experiment import Bar, Job, Row
 
@@ -59,7 +59,7 @@ def run(name: str, seeds: int | None, out: Path, workers: int, progressed: Calla
     progressed(len(jobs) - len(waiting), len(jobs))
     with (out / JOURNAL).open("a") as journal:
         if journal.tell() == 0:
-            print(json.dumps({"experiment": name}), file=journal, flush=True)
+            print(json.dumps({"experiment": name, "commit": _commit()}), file=journal, flush=True)
         for count, (job, rows) in enumerate(_finished(name, waiting, 1 if experiment.timed else workers), 1):
             print(json.dumps({"job": job, "rows": rows}), file=journal, flush=True)
             done[_key(job)] = rows
@@ -68,10 +68,11 @@ def run(name: str, seeds: int | None, out: Path, workers: int, progressed: Calla
     rows = [job | row for job in jobs for row in done[_key(job)]]
     tables.write(pa.Table.from_pylist(rows), out / "rows.parquet")
     report = experiment.report(rows, out)
+    began = json.loads((out / JOURNAL).read_text().splitlines()[0]).get("commit", "unknown")
     about = {
         "experiment": name,
         "seeds": seeds,
-        "commit": _commit(),
+        "commit": began if began == _commit() else f"{began}, finished at {_commit()}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
         **{package: version(package) for package in VERSIONS},
@@ -154,7 +155,8 @@ def _key(job: Job) -> str:
 
 def _commit() -> str:
     try:
-        asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        here = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+        asked = subprocess.run(here, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return asked.stdout.strip()

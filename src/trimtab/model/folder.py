@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from trimtab.errors import BadTable, MissingColumn
+from trimtab.errors import BadInput, BadTable, MissingColumn
 from trimtab.model import tables
 from trimtab.model.ids import Ids
 from trimtab.model.workload import ROLES, Brokers, Clients, Links, Table, Topics, Workload, columns_of
@@ -69,6 +69,8 @@ def _read_links(paths: dict[str, Path], topics: Topics, clients: Clients) -> Lin
 
 def write_workload(workload: Workload, folder: str | PathLike[str], format: Literal["csv", "parquet"] = "csv") -> None:
     """Write all four tables or none. What the folder held of the same tables in the other format goes."""
+    if format not in tables.FORMATS:
+        raise BadInput(f"format is '{format}', but must be one of {', '.join(tables.FORMATS)}")
     home = Path(folder)
     links = workload.links
     written = {

@@ -50,7 +50,7 @@ class Load:
     @property
     def cov(self) -> float:
         """Coefficient of variation over all brokers, idle ones included."""
-        return float(np.std(self.per_broker) / self.mean) if self.mean > 0.0 else 0.0
+        return float(np.std(self.per_broker / self.mean)) if self.mean > 0.0 else 0.0
 
     def as_json(self) -> dict[str, float]:
         return {"max": self.max, "mean": self.mean, "total": self.total, "cov": self.cov}

@@ -26,7 +26,7 @@ class Bound:
 
     def proves(self, achieved: float) -> bool:
         """Whether ``achieved`` is optimal: it reaches the bound, up to rounding of the last digits."""
-        return bool(achieved >= self.value - 1e-9 * max(abs(self.value), abs(achieved)))
+        return bool(achieved >= self.value - 1e-12 * max(abs(self.value), abs(achieved)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

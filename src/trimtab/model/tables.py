@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,7 +19,6 @@ from trimtab.errors import BadInput, BadTable, MissingColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from trimtab.model.workload import Floats
 
@@ -72,18 +73,19 @@ def text(table: pa.Table, column: str, *, path: Path, why: str) -> Any:
     """A column as text, with spaces around it taken off; null where the cell is empty."""
     if column not in table.column_names:
         raise MissingColumn(str(path), column, table.column_names, why)
-    values = table[column]
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if not (
-        pa.types.is_string(values.type) or pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type)
-    ):
-        values = values.cast(pa.string())
+    kind = table[column].type
+    try:
+        if pa.types.is_dictionary(kind):
+            values = table[column].cast(kind.value_type).cast(pa.string())
+        else:
+            values = table[column].cast(pa.string())
+    except pa.ArrowException:
+        raise BadTable(str(path), f"{column} is of type {kind}, but must be text or a number") from None
     values = pc.utf8_trim_whitespace(values)
     empty = pc.equal(values, "")
     if pc.any(empty).as_py():
         values = pc.if_else(empty, None, values)
-    return values.cast(pa.string())
+    return values
 
 
 def numbers(table: pa.Table, column: str, *, path: Path, may_be_empty: bool) -> Floats:
@@ -111,18 +113,7 @@ def _is_number(word: str) -> bool:
 
 def write(table: pa.Table, path: Path) -> None:
     """Write to a neighbour first, then rename: a reader or a crash never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
-        if path.suffix == ".parquet":
-            pa.parquet.write_table(table, partial, compression="zstd")
-        else:
-            _write_csv(table, partial)
-        os.replace(partial, path)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    write_all({path: table})
 
 
 def _write_csv(table: pa.Table, path: Path) -> None:
@@ -139,18 +130,28 @@ def _write_csv(table: pa.Table, path: Path) -> None:
 
 
 def write_all(tables: dict[Path, pa.Table]) -> None:
-    """Write several files, all or none: whatever fails, fails before the first rename."""
-    written: list[tuple[Path, Path]] = []
+    """Write several files, all or none: whatever is likely to fail, fails before the first one takes its place."""
+    partials: dict[Path, Path] = {}
+    current = Path()
     try:
         for path, table in tables.items():
-            partial = path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}.partial{path.suffix}")
-            written.append((partial, path))
-            write(table, partial)
-        for partial, path in written:
-            os.replace(partial, path)
+            current = path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "there is a folder of that name")
+            partials[path] = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
+            if path.suffix == ".parquet":
+                pa.parquet.write_table(table, partials[path], compression="zstd")
+            else:
+                _write_csv(table, partials[path])
+        for current, partial in partials.items():
+            os.replace(partial, current)
+    except OSError as error:
+        raise BadInput(f"{current} cannot be written: {error.strerror or error}") from None
     finally:
-        for partial, _ in written:
-            partial.unlink(missing_ok=True)
+        for partial in partials.values():
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
 
 
 @contextmanager

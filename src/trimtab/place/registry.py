@@ -36,18 +36,18 @@ POLICIES: Final = {
 }
 
 
-def family(name: str) -> Family:
+def find_family(name: str) -> Family:
     if name not in FAMILIES:
         raise UnknownName("family", name, FAMILIES)
     return FAMILIES[name]
 
 
-def policies(family_name: str | None = None) -> list[str]:
+def policies(family: str | None = None) -> list[str]:
     """Names of all policies, or of one family's, in the order they should be read."""
-    if family_name is None:
+    if family is None:
         return list(POLICIES)
-    family(family_name)
-    return [name for name in POLICIES if name.startswith(f"{family_name}/")]
+    find_family(family)
+    return [name for name in POLICIES if name.startswith(f"{family}/")]
 
 
 def policy_class(name: str) -> type[Any]:
@@ -76,7 +76,7 @@ def policy_with(name: str, **offered: Any) -> Policy:
 
 def family_bound(family_name: str, problem: Problem) -> Bound:
     """A bound that is cheap to have and valid for every placement of the family."""
-    bound: Bound = _load(family(family_name).bound)(problem)
+    bound: Bound = _load(find_family(family_name).bound)(problem)
     return bound
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from trimtab.model.problem import Problem
     from trimtab.model.workload import Floats
 
-CELLS: Final = 4_000  # resolution of a table over one broker's capacity, where rates share no coarse unit
 PATTERN_STEPS: Final = 400
 ALIKE_WORK: Final = 60_000  # table entries at most for one evaluation of the alike bound
 GOLDEN: Final = (5**0.5 - 1) / 2
@@ -54,9 +53,9 @@ def merged_exact(instance: Instance, grid: Grid | None = None) -> Bound:
     """
     if not len(instance.order) or not len(instance.room):
         return Bound("merged", 0.0)
-    grid = grid or Grid.of(instance, CELLS, down=True)
+    grid = grid or Grid.of(instance, down=True)
     degree = instance.degree[grid.topic].astype(np.int64)
-    per_broker = np.maximum(np.floor(instance.room.max() / grid.rate).astype(np.int64) - 1, 1)
+    per_broker = np.clip(np.floor(instance.room.max() / grid.rate) - 1.0, 1.0, degree).astype(np.int64)
     first = np.cumsum(degree + 1) - (degree + 1)
     links = np.arange(int((degree + 1).sum())) - np.repeat(first, degree + 1)
     copies = links + -(-links // np.repeat(per_broker, degree + 1))
@@ -71,7 +70,7 @@ def patterns(instance: Instance, grid: Grid | None = None) -> Bound:
     """Column generation over what one broker can carry, run to its end: see ``patterns.py``."""
     if not len(instance.order) or not len(instance.room):
         return Bound("patterns", 0.0)
-    grid = grid or Grid.of(instance, CELLS, down=True)
+    grid = grid or Grid.of(instance, down=True)
     if not len(grid.topic):
         return Bound("patterns", 0.0)
     price = merged_prices(instance, grid)

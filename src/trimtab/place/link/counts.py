@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
+FINE: Final = 4_000  # cells of a broker, for bounds and where the grid is exact
+COARSE: Final = 1_500  # cells of a broker, to pack by where rates share no coarse unit
 DECIMALS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)  # scales at which rates may be whole
 
 
@@ -41,16 +43,18 @@ class Instance:
     rate: Floats  # (T,) data/s
     degree: Rows  # (T,) links
     room: Floats  # (B,) data/s, with a breath of slack where numbers are not whole
-    order: Rows  # topics that have links and take room, most links first
+    order: Rows  # topics that have links, take room and fit somewhere, most links first
 
     @classmethod
     def of(cls, problem: Problem) -> Instance:
         rate = problem.data_rate
         degree = degrees(problem.topic, len(rate))
         order = by_degree(degree)
-        if len(order) and not rate[order].all():
-            order = order[rate[order] > 0.0]
-        return cls(rate, degree, room_of(rate, problem.bandwidth), order)
+        room = room_of(rate, problem.bandwidth)
+        takes_room = rate[order] > 0.0
+        fits_somewhere = 2.0 * rate[order] <= room.max(initial=0.0)
+        order = order[takes_room & fits_somewhere]
+        return cls(rate, degree, room, order)
 
     @cached_property
     def offered(self) -> float:
@@ -64,7 +68,7 @@ class Instance:
             return 0.0
         for scale in DECIMALS:
             whole = np.rint(rates * scale)
-            if (np.abs(rates * scale - whole) <= 1e-9 * whole).all():
+            if (np.abs(rates * scale - whole) <= 1e-14 * whole).all():
                 return float(np.gcd.reduce(whole.astype(np.int64))) / scale
         return 0.0
 
@@ -108,7 +112,7 @@ class Instance:
 class Grid:
     """Weights as whole numbers of cells, for tables over capacity. Row ``i`` is topic ``topic[i]``.
 
-    Exact where the rates share a unit of which the widest broker holds at most ``cells``. Otherwise weights
+    Exact where the rates share a unit of which the widest broker holds few enough. Otherwise weights
     are rounded down, so that a bound stays a bound, or to the nearest, to pack by: then what fits the grid
     may be a little too much for the broker, and whoever packs looks at the rates themselves.
     """
@@ -123,16 +127,16 @@ class Grid:
     exact: bool
 
     @classmethod
-    def of(cls, instance: Instance, cells: int, *, down: bool) -> Grid:
+    def of(cls, instance: Instance, *, down: bool, cells: int | None = None) -> Grid:
+        """``cells``: of the widest broker at most, by default ``FINE`` where exact or for bounds, else ``COARSE``."""
         widest = float(instance.room.max())
-        exact = instance.unit > 0.0 and widest / instance.unit <= cells
-        cell = instance.unit if exact else widest / cells
+        exact = instance.unit > 0.0 and widest / instance.unit <= (cells or FINE)
+        cell = instance.unit if exact else widest / (cells or (FINE if down else COARSE))
         topic = instance.order
         rate = instance.rate[topic]
-        per_broker = np.floor(widest / rate).astype(np.int64) - 1
-        keep = per_broker >= 1
-        topic, rate, per_broker = topic[keep], rate[keep], per_broker[keep]
-        limit = np.minimum(instance.degree[topic], per_broker)
+        limit = np.minimum(np.floor(widest / rate) - 1.0, instance.degree[topic])
+        keep = limit >= 1.0  # all of them, up to rounding
+        topic, rate, limit = topic[keep], rate[keep], limit[keep].astype(np.int64)
         first = (np.cumsum(limit + 1) - (limit + 1)).astype(np.int64)
         copies = np.arange(int((limit + 1).sum())) - np.repeat(first, limit + 1) + 1
         weight = np.repeat(rate, limit + 1) * copies / cell

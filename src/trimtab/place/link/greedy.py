@@ -45,15 +45,14 @@ def fits(room: float, rate: float, wanted: int) -> int:
 
 
 @compiled
-def greedy(rate: Floats, degree: Rows, bandwidth: Floats, strict: bool) -> tuple[Rows, Rows, Rows]:
+def greedy(rate: Floats, degree: Rows, room: Floats, strict: bool) -> tuple[Rows, Rows, Rows]:
     """Allotments (topic, broker, links), at most one per topic and broker, in the order they were made.
 
     The topic with the most links left goes to the broker with the most bandwidth left, as far as it fits.
     ``strict`` leaves the last slot of a broker empty ("while b_k > r_i"), which is what the printed numbers
     need. Ties go to the lower row. A step costs O(log brokers); topics wait in one bucket per degree.
     """
-    topics, brokers = len(rate), len(bandwidth)
-    room = room_of(rate, bandwidth)
+    topics, brokers = len(rate), len(room)
     most = 0
     for k in range(topics):
         most = max(most, degree[k])
@@ -158,5 +157,5 @@ def links_from_allotments(topic: Rows, topics: int, of: Rows, on: Rows, links: R
 @compiled
 def greedy_links(topic: Rows, rate: Floats, bandwidth: Floats, strict: bool) -> Rows:
     """The whole of Algorithm 1, from subscriptions to brokers, in one call."""
-    of, on, links = greedy(rate, degrees(topic, len(rate)), bandwidth, strict)
+    of, on, links = greedy(rate, degrees(topic, len(rate)), room_of(rate, bandwidth), strict)
     return links_from_allotments(topic, len(rate), of, on, links)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import highspy
 import numpy as np
@@ -18,6 +18,8 @@ from trimtab.place.stop import NO_LIMIT
 if TYPE_CHECKING:
     from trimtab.model.problem import Problem
     from trimtab.place.stop import Stop
+
+MOST_UNITS: Final = 1e6  # between the largest and the smallest number that HiGHS can tell from nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,14 @@ def solve(instance: Instance, start: Allotments, stop: Stop, max_nodes: int | No
     fits = np.minimum(np.floor(room / rate[:, None]) - 1.0, degree[:, None]).clip(min=0.0).ravel()
     pairs = topics * brokers
     i, k = np.divmod(np.arange(pairs), brokers)
-    # Rows of bandwidth are scaled to 1, so that HiGHS's absolute tolerance is relative to it.
-    share = rate[i] / np.where(room[k] > 0.0, room[k], 1.0)
+    # In whole units the program is exact; otherwise rows of bandwidth are scaled to 1, so that the absolute
+    # tolerance of HiGHS is relative to it.
+    if instance.unit > 0.0 and room.max() / instance.unit <= MOST_UNITS:
+        limit = np.floor(room / instance.unit * (1.0 + 1e-12))
+        share = np.rint(rate[i] / instance.unit)
+    else:
+        limit = np.ones(brokers)
+        share = rate[i] / np.where(room[k] > 0.0, room[k], 1.0)
 
     model = highspy.HighsLp()
     model.num_col_ = 2 * pairs
@@ -71,7 +79,7 @@ def solve(instance: Instance, start: Allotments, stop: Stop, max_nodes: int | No
     model.col_lower_ = np.zeros(2 * pairs)
     model.col_upper_ = np.concatenate([fits, (fits > 0).astype(np.float64)])
     model.row_lower_ = np.full(model.num_row_, -highspy.kHighsInf)
-    model.row_upper_ = np.concatenate([degree.astype(np.float64), np.ones(brokers), np.zeros(pairs)])
+    model.row_upper_ = np.concatenate([degree.astype(np.float64), limit, np.zeros(pairs)])
     model.integrality_ = [highspy.HighsVarType.kInteger] * (2 * pairs)
     at = np.arange(pairs)
     rows_n = np.stack([i, topics + k, topics + brokers + at], axis=1).ravel()
@@ -89,8 +97,6 @@ def solve(instance: Instance, start: Allotments, stop: Stop, max_nodes: int | No
         "threads": 1,
         "mip_rel_gap": 0.0,
         "mip_abs_gap": 1e-9,
-        "mip_feasibility_tolerance": 1e-9,
-        "primal_feasibility_tolerance": 1e-9,
     }
     if math.isfinite(stop.left_s()):
         options["time_limit"] = max(stop.left_s(), 0.0)
@@ -113,13 +119,21 @@ def solve(instance: Instance, start: Allotments, stop: Stop, max_nodes: int | No
     highs.run()
 
     bound = min(float(highs.getInfo().mip_dual_bound * rate.max()), instance.offered)
+    known_data = start.data(instance.rate)
+    # Numerically lost: it contradicts what is known to be feasible, or small topics drown in its tolerances.
+    lost = bound < known_data * (1.0 - 1e-9) or rate.max() > MOST_UNITS * rate.min()
+    if lost:
+        bound = instance.offered
     found = np.asarray(highs.getSolution().col_value)
     if len(found) != 2 * pairs:  # nothing found in time, not even the start
         return start, instance.floored(bound)
     made = _within_room(instance, np.rint(found[:pairs]).astype(np.int64).reshape(topics, brokers))
-    if made.data(instance.rate) < start.data(instance.rate):
+    if made.data(instance.rate) < known_data:
         made = start
-    return made, max(instance.floored(bound), made.data(instance.rate))
+    reached = made.data(instance.rate)
+    if not lost and bound <= reached * (1.0 + 1e-7) and highs.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+        bound = reached  # equal up to the tolerances of HiGHS
+    return made, max(instance.floored(bound), reached)
 
 
 def _within_room(instance: Instance, count: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Allotments:

@@ -48,8 +48,9 @@ def sweep_kinds(
     made = 0
     widest = cells.max()
     best = np.empty(widest + 1)
-    taken = np.empty((24 * kinds, widest + 1), np.bool_)
-    item_kind, item_many = np.empty(24 * kinds, np.int64), np.empty(24 * kinds, np.int64)
+    # a kind comes twice, each time in bundles of 1, 2, 4, ... topics
+    taken = np.empty((64 * kinds, widest + 1), np.bool_)
+    item_kind, item_many = np.empty(64 * kinds, np.int64), np.empty(64 * kinds, np.int64)
     rest = np.zeros(kinds, np.int64)  # links left of the one topic of the kind that is placed in part
     rest_of = np.empty(kinds, np.int64)
     for j in np.argsort(-room, kind="mergesort"):

@@ -146,6 +146,12 @@ def mkpbs(rate: Floats, degree: Rows, order: Rows, room: Floats, cell: float) ->
             chosen = np.empty(len(mine), np.int32)
             fullest(weights, left[mine], max(int(np.floor(free / cell * (1.0 + 1e-12))), 0), chosen)
             for p in range(len(mine)):
+                # Rounded to cells nothing may fit, though one link does: then take that one, or it never ends.
+                if chosen.any():
+                    break
+                if rate[mine[p]] * (1.0 + (slot[mine[p]] < 0)) <= room[j]:
+                    chosen[p] = 1
+            for p in range(len(mine)):
                 k = mine[p]
                 if chosen[p] == 0:
                     continue

@@ -18,8 +18,6 @@ import numpy as np
 from trimtab.place.link.packing import knapsack, read_back
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
     from trimtab.model.workload import Floats
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
+WIDTHS_A_STEP = 10  # with unequal brokers, patterns of the most promising widths only
 SMOOTHING = (
     0.5,
     0.25,
@@ -54,6 +53,7 @@ class PatternProgram:
         self._best = np.empty(int(self.widths[-1]) + 1)
         self._taken = np.empty((self.topics, int(self.widths[-1]) + 1), np.int16)
         self._seen: set[tuple[int, bytes]] = set()
+        self.scale = float(grid.rate.max())  # HiGHS has absolute tolerances
         self._highs = highspy.Highs()
         self._highs.silent()
         for option, value in (("threads", 1), ("presolve", "off")):
@@ -62,6 +62,11 @@ class PatternProgram:
         nothing = np.empty(0, np.int32), np.empty(0)
         for at_most in (*self.degree, *self.many):
             self._highs.addRow(-highspy.kHighsInf, float(at_most), 0, *nothing)
+
+    @property
+    def work(self) -> float:
+        """What a step costs, in table entries: the knapsack, and the program solved again."""
+        return self.grid.work + 2_000.0 * (self.topics + len(self.widths))
 
     def add(self, width: int, pattern: Ints) -> bool:
         """Offer a pattern for brokers of the ``width``-th capacity; whether it is new."""
@@ -72,7 +77,9 @@ class PatternProgram:
         topics = np.flatnonzero(pattern)
         rows = np.append(topics, self.topics + width).astype(np.int32)
         entries = np.append(pattern[topics], 1).astype(np.float64)
-        self._highs.addCol(float(self.grid.rate @ pattern), 0.0, highspy.kHighsInf, len(rows), rows, entries)
+        self._highs.addCol(
+            float(self.grid.rate @ pattern) / self.scale, 0.0, highspy.kHighsInf, len(rows), rows, entries
+        )
         return True
 
     def add_packing(self, count: NDArray[np.int64]) -> None:
@@ -83,8 +90,8 @@ class PatternProgram:
     def solve(self) -> tuple[float, Floats, Floats]:
         """Value, price of a link per topic, price of a broker per width."""
         self._highs.run()
-        dual = np.abs(np.asarray(self._highs.getSolution().row_dual))
-        value = float(self._highs.getInfo().objective_function_value)
+        dual = np.abs(np.asarray(self._highs.getSolution().row_dual)) * self.scale
+        value = float(self._highs.getInfo().objective_function_value) * self.scale
         return value, dual[: self.topics], dual[self.topics :]
 
     def price_out(self, price: Floats) -> tuple[float, list[Ints]]:
@@ -103,7 +110,7 @@ class PatternProgram:
         """Generate patterns until the bound is exact, reaches ``known``, or ``steps`` or time run out."""
         best_price = start
         value, patterns = self.price_out(start)
-        self._offer(patterns)
+        self._offer(patterns, np.full(len(patterns), self.scale))
         for _ in range(steps):
             if instance.floored(value) <= known * (1.0 + 1e-12) or stop.left_s() <= 0.0:
                 break
@@ -116,16 +123,16 @@ class PatternProgram:
                 bound, patterns = self.price_out(tried)
                 if bound < value:
                     value, best_price = bound, tried
-                gains = [(self.grid.rate - price) @ p for p in patterns]
-                better = [g > b * (1.0 + 1e-9) + 1e-12 for g, b in zip(gains, per_broker, strict=True)]
-                improved = self._offer(patterns, better)
+                gains = np.array([(self.grid.rate - price) @ p for p in patterns]) - per_broker
+                improved = self._offer(patterns, gains)
                 if improved:
                     break
             if not improved:
                 break
         return PatternBound(instance.floored(value), best_price)
 
-    def _offer(self, patterns: list[Ints], wanted: Iterable[bool] | None = None) -> bool:
-        chosen = wanted if wanted is not None else [True] * len(patterns)
-        added = [self.add(width, p) for width, (p, w) in enumerate(zip(patterns, chosen, strict=True)) if w]
-        return any(added)
+    def _offer(self, patterns: list[Ints], gains: Floats) -> bool:
+        """Add those patterns that would gain most; whether any was new."""
+        order = np.argsort(-gains, kind="stable")[:WIDTHS_A_STEP]
+        worthwhile = [width for width in order if gains[width] > 1e-9 * self.scale]
+        return any([self.add(int(width), patterns[width]) for width in worthwhile])  # all of them, no short cut

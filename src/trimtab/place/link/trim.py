@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Floats
     from trimtab.place.stop import Stop
 
-CELLS: Final = 1_500  # resolution to pack by, where rates share no coarse unit
 TABLE: Final = 5_000_000  # entries of the largest table the search fills again and again
 PAIRS: Final = 2_000_000  # topics x brokers of the table of counts
 MERGED_WORK: Final = 3e8  # table entries of the merged bound, about a third of a second
@@ -74,6 +73,13 @@ class Trim:
         made = instance.with_free_topics(made)
         return Placement("link", instance.links(problem, made), bound)
 
+    @staticmethod
+    def warm_up() -> None:
+        """Compile what only large problems reach."""
+        instance = Instance(np.full(4, 2.0), np.full(4, 3, np.int32), np.full(2, 14.0), np.arange(4, dtype=np.int32))
+        bounds.alike(instance)
+        Trim()._mended(instance, Allotments(*(np.array([n], np.int32) for n in (0, 0, 1))))
+
     def _solve(self, instance: Instance) -> tuple[Allotments, Bound]:
         rate = instance.rate
         made = Allotments(*greedy(rate, np.where(rate > 0.0, instance.degree, 0), instance.room, False))
@@ -88,7 +94,7 @@ class Trim:
             return made, bound
         links = int(instance.degree[instance.order].sum())
         if links <= LINKS:
-            grid = Grid.of(instance, CELLS, down=False)
+            grid = Grid.of(instance, down=False)
             if grid.work <= TABLE and len(grid.topic) * len(instance.room) <= PAIRS:
                 return _Search(instance, grid, self).run(made, bound)
         if made.data(rate) < (1.0 - CLOSE) * bound.value:
@@ -140,7 +146,7 @@ class _Search:
     def __init__(self, instance: Instance, grid: Grid, knobs: Trim) -> None:
         self.instance = instance
         self.grid = grid
-        self.below = grid if grid.exact else Grid.of(instance, bounds.CELLS, down=True)  # for bounds
+        self.below = grid if grid.exact else Grid.of(instance, down=True)  # for bounds
         self.knobs = knobs
         self.rng = np.random.default_rng(knobs.seed)
         self.room = instance.room
@@ -150,7 +156,8 @@ class _Search:
 
     def run(self, best: Allotments, bound: Bound) -> tuple[Allotments, Bound]:
         grid, rate = self.grid, self.instance.rate
-        if float(self.below.limit.sum()) * float(self.below.cells.sum()) <= MERGED_WORK:
+        links = float(self.instance.degree[self.below.topic].sum())
+        if links * float(self.below.cells.sum()) <= MERGED_WORK:
             bound = min(bound, bounds.merged_exact(self.instance, self.below), key=lambda b: b.value)
         if bound.proves(best.data(rate)):
             return best, bound
@@ -166,7 +173,8 @@ class _Search:
         if self._open(best, bound) and len(grid.topic) + len(np.unique(self.below.cells)) <= PATTERN_ROWS:
             program = PatternProgram(self.instance, self.below)
             program.add_packing(self.count)
-            found = program.bound(self.instance, price, best.data(rate), bounds.PATTERN_STEPS, self.knobs.stop)
+            steps = int(min(bounds.PATTERN_STEPS, self.knobs.effort * SEARCH_WORK / program.work)) + 1
+            found = program.bound(self.instance, price, best.data(rate), steps, self.knobs.stop)
             bound = min(bound, Bound("patterns", found.value), key=lambda b: b.value)
             price = found.price
         if self._open(best, bound):
