@@ -125,9 +125,11 @@ def replay(key: Floats, winner: Rows, leaf: int, room: float) -> None:
     node, best, who = leaf, room, winner[leaf]
     while node > 1:
         other = node ^ 1
-        loses = (key[other] > best) | ((key[other] == best) & (other < node))
-        best = key[other] if loses else best
-        who = winner[other] if loses else who
+        rival_key, rival = key[other], winner[other]
+        # Who wins is hard to guess, so arithmetic instead of branches.
+        loses = np.int32(rival_key > best) | (np.int32(rival_key == best) & np.int32(other < node))
+        best = max(best, rival_key)
+        who += (rival - who) * loses
         node >>= 1
         key[node], winner[node] = best, who
 

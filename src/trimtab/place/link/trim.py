@@ -38,7 +38,7 @@ KINDS_WORK: Final = 6e6  # table entries of a sweep over kinds
 MEND_SLOTS: Final = 5_000_000
 MEND_CELLS: Final = 2_000
 MEND_WORK: Final = 1e8  # table entries the repair of a sweep may fill, about a tenth of a second
-LARGE, LARGE_MEND_WORK = 50_000, 5e6  # from so many links on, milliseconds must do
+LARGE, LARGE_MEND_WORK = 50_000, 4e6  # from so many links on, milliseconds must do
 CLOSE: Final = 1e-4  # a sweep this close to the merged bound is not worth a better bound
 EXACT_PAIRS, EXACT_NODES = 150, 3_000  # topics x brokers, and nodes, of what HiGHS may finish
 
