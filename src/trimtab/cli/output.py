@@ -98,6 +98,8 @@ def number(value: float) -> str:
 
 
 def seconds(value: float) -> str:
+    if value < 1e-3:
+        return f"{value * 1e6:,.1f} µs"
     return f"{value * 1e3:,.2f} ms" if value < 1.0 else f"{value:,.2f} s"
 
 

@@ -210,7 +210,7 @@ def _draw(rows: list[Row], out: Path) -> None:
                 share = [100 * y / u for y, u in zip(curve(p, b, dist, policy), bound, strict=True)]
                 label = policy.split("/")[-1] if dist == RATES[0] else "_"
                 plots.line(panel, MACHINES, share, policy, linestyle=looks[dist], label=label)
-        panel.set_title(f"{p} publishers, bandwidth {b}", fontsize=9)
+        panel.set_title(f"{p} publishers, bandwidth {b}; rates equal (-), low (--), high (:)", fontsize=8)
         panel.set_xlabel("machines")
         panel.set_ylabel("data received, % of trim's bound")
         panel.legend(fontsize=7)

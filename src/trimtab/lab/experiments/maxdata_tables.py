@@ -58,7 +58,7 @@ class MaxDataTables:
                 )
             )
             for (who, value), print_ in zip(ours.items(), printed, strict=True):
-                bars.append(Bar.at_most(f"|P|={p}, |M|={m}: {who} from print, points", abs(value - print_), 0.25))
+                bars.append(Bar.at_most(f"P={p}, M={m}: {who} from print, points", abs(value - print_), 0.25))
         trim = select(rows, policy="link/trim")
         bars.append(Bar.at_least("trim proven optimal, % of instances", 100 * mean(trim, "proven_optimal"), 95.0))
         bars.append(Bar.at_most("trim, longest answer in seconds", max(r["seconds"] for r in trim), 1.0))
