@@ -172,7 +172,7 @@ def test_a_command_that_is_stopped_ends_at_once_and_leaves_nothing(trimtab, tmp_
     command = [sys.executable, "-m", "trimtab.cli.main", "plan", str(folder), "--policy", "link/ilp"]
     command += ["--time-limit", "600", "--out", str(tmp_path / "out")]
     warm_up("link/ilp")  # so that the process loads its kernels and does not compile them for long
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=_hear_interrupts) as running:
         try:
             while _cpu_s(running.pid) < 6.0:
                 assert running.poll() is None
@@ -185,6 +185,11 @@ def test_a_command_that_is_stopped_ends_at_once_and_leaves_nothing(trimtab, tmp_
     assert running.returncode == code
     assert "Traceback" not in err
     assert not (tmp_path / "out").exists()
+
+
+def _hear_interrupts() -> None:
+    """A test run in the background of a shell has interrupts ignored, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _cpu_s(pid: int) -> float:
