@@ -6,7 +6,8 @@
         ├── MissingColumn            a column the question needs
         ├── UnknownName              a policy, world, experiment, ... that does not exist
         ├── BadKnob                  a knob outside its range
-        └── TooLarge                 more work than a policy should be asked for
+        ├── TooLarge                 more work than a policy should be asked for
+        └── Unreachable (ConnectionError)   a part of the fleet does not answer
 
 Each sentence says what was asked, what came, and what would have been right.
 """
@@ -90,3 +91,7 @@ class BadKnob(BadInput):
 
 class TooLarge(BadInput):
     """More work than a policy should be asked for."""
+
+
+class Unreachable(BadInput, ConnectionError):
+    """A part of the fleet does not answer; nothing was changed."""

@@ -1,0 +1,1 @@
+"""The real thing: nats-server processes, agents, processors, the SDK, the registry."""

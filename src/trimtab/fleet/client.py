@@ -1,0 +1,472 @@
+"""The SDK: publish, subscribe, create topics; follows every move by itself.
+
+    async with trimtab.connect(name="taxi-7") as client:
+        await client.create_topic("taxi.gps")
+        await client.subscribe("taxi.gps", lambda message: print(message.publisher, message.text))
+        await client.publish("taxi.gps", "47.07,15.44")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import nats.errors
+
+from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import names, wire
+from trimtab.fleet.credentials import CLIENT_FILE, read_secret
+from trimtab.fleet.message import PREFIX, Stamper
+from trimtab.fleet.outbox import Outbox
+from trimtab.fleet.reader import Reader
+from trimtab.fleet.registry import Topic
+from trimtab.fleet.subscription import PENDING_MESSAGES, Subscription
+from trimtab.fleet.wires import Wire, Wires
+from trimtab.observe.report import TopicReport
+
+if TYPE_CHECKING:
+    from trimtab.fleet.subscription import Callback
+
+log = logging.getLogger("trimtab.client")
+REPORT_S: Final = 1.0
+TICK_S: Final = 0.05
+HOME_VARIABLE: Final = "TRIMTAB_HOME"
+DEFAULT_HOME: Final = ".trimtab"
+
+
+def fleet_home() -> Path:
+    """Where this machine's fleet keeps its files: $TRIMTAB_HOME, else .trimtab in the current folder."""
+    return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME)
+
+
+def connect(
+    fleet: str | Path | None = None,
+    *,
+    name: str | None = None,
+    home: str | None = None,
+    position: tuple[float, float] | None = None,
+) -> Client:
+    """A client of the fleet whose client file (or the folder it is in) is ``fleet``; use it with ``async with``.
+
+    ``name`` stays the same over restarts if the client should keep its home; ``home`` is the broker it would
+    like at first; ``position`` is latitude and longitude in degrees.
+    """
+    path = Path(fleet) if fleet is not None else fleet_home()
+    if path.is_dir() or path.suffix != ".json":
+        path = path / CLIENT_FILE
+    known = read_secret(path, "start a fleet with trimtab up, or copy the file from the fleet's machine")
+    return Client(known, name or f"client-{secrets.token_hex(4)}", home, position)
+
+
+class Client:
+    """A publisher and subscriber. Made by ``trimtab.connect``."""
+
+    def __init__(
+        self, known: dict[str, Any], name: str, home: str | None, position: tuple[float, float] | None
+    ) -> None:
+        self.name = names.client_name(name)
+        self.position = position
+        self.home = ""
+        self.moves = 0  # routes that were changed while in use
+        self._wanted_home = home
+        self._brokers: dict[str, list[str]] = known["brokers"]
+        self._wires = Wires(self.name, known["user"], known["password"], known.get("ca"), self._on_error)
+        self._base: Wire | None = None  # for questions; the home's
+        self._routes: dict[str, _Route] = {}
+        self._subscriptions: list[Subscription | Reader] = []
+        self._stamper = Stamper(self.name)
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Client:
+        first = dict(self._brokers)
+        wanted = self._wanted_home
+        if wanted is not None and wanted not in first:
+            known = ", ".join(sorted(first))
+            raise BadInput(f"there is no broker '{wanted}' to be the home of '{self.name}'; known: {known}")
+        order = sorted(first, key=lambda broker: broker != wanted)
+        base = await self._wires.first([url for broker in order for url in first[broker]])
+        try:
+            question = {"client": self.name, "home": wanted, "position": self.position}
+            answer = await self._ask_agent(base, "hello", question)
+            self._brokers |= answer["brokers"]
+            self.home = answer["home"]
+            base.users.add(self)
+            if self.home != base.broker:
+                with contextlib.suppress(Unreachable):  # a home that is away; anybody can answer questions
+                    better = await self._wires.to(self.home, self._brokers.get(self.home, []), self)
+                    await self._wires.let_go(base, self)
+                    base = better
+            self._base = base
+            await self._follow_client(base)
+        except BaseException:
+            await self._wires.close()
+            raise
+        for work in (self._ticks(), self._reports()):
+            self._start(work)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for subscription in self._subscriptions:
+            for broker in list(subscription._on):
+                await subscription.leave(broker)
+        for each in self._wires:
+            with contextlib.suppress(Exception):
+                await self._report_to(each, links={})
+        await self._wires.close()
+
+    # Topics.
+
+    async def create_topic(self, name: str, **settings: Any) -> str:
+        """Create a topic, or find that it exists with the same settings; where it is hosted.
+
+        Settings: ``broker``, ``unit`` (topic, client or link), ``processor`` (module:function), ``spool``,
+        ``limit_ms``, ``persistent``, ``replicas``.
+        """
+        Topic(name, **({"broker": ""} | settings))  # bad settings never leave this process
+        assert self._base is not None
+        question = {"name": name, **({"broker": ""} | settings)}
+        if not question["broker"]:
+            existing = await self.topic(name)
+            question["broker"] = existing.broker if existing else self.home
+        return str((await wire.ask(self._base.nats, "ask.hub.create", question, 35.0))["broker"])
+
+    async def topic(self, name: str) -> Topic | None:
+        """What is known of a topic; None if there is none of that name."""
+        try:
+            answer = await self._ask_agent(self._base, "route", {"client": self.name, "topic": names.topic_name(name)})
+        except Unreachable:
+            raise
+        except BadInput as error:
+            if "there is no topic" in str(error):
+                return None
+            raise
+        return Topic(name, **answer["topic"])
+
+    async def delete_topic(self, name: str) -> None:
+        assert self._base is not None
+        await wire.ask(self._base.nats, "ask.hub.delete", {"name": names.topic_name(name)}, 35.0)
+
+    async def route(self, topic: str) -> str:
+        """The broker that serves the topic to this client."""
+        known = self._routes.get(topic)
+        if known is not None:
+            return known.broker
+        return str((await self._ask_agent(self._base, "route", {"client": self.name, "topic": topic}))["broker"])
+
+    # Messages.
+
+    async def publish(self, topic: str, data: bytes | str) -> None:
+        """Send a message. To a persistent topic, this returns when the message is stored, and not before."""
+        route = self._routes.get(topic)
+        if route is None or not route.publishing:
+            route = await self._open(topic, publishing=True)
+        if isinstance(data, str):
+            data = data.encode()
+        if route.gate is not None:
+            await route.gate.wait()
+        if route.outbox is not None:
+            await route.outbox.send(data, self._stamper.next(topic))
+        else:
+            stamp = self._stamper.next(topic)
+            try:
+                await route.wire.nats.publish(route.subject, data, PREFIX + stamp)
+            except nats.errors.MaxPayloadError:
+                self._stamper.undo(topic)
+                limit = route.wire.nats.max_payload
+                raise BadInput(f"a message of {len(data):,} bytes is over the limit of {limit:,}") from None
+            except nats.errors.OutboundBufferLimitError:
+                self._stamper.undo(topic)
+                raise Unreachable(f"broker '{route.broker}' is away, and no more can be kept for it") from None
+        route.sent_msgs += 1
+        route.sent_bytes += len(data)
+
+    async def subscribe(
+        self, topic: str, callback: Callback, *, durable: str | None = None, pending: int = PENDING_MESSAGES
+    ) -> Subscription | Reader:
+        """Call ``callback`` with every message, one at a time: a function, or a coroutine function.
+
+        With ``durable``, of a persistent topic: from the oldest stored message on, or from where the reader
+        of that name was. A message counts as read when the callback returns; one that raises comes again.
+        """
+        names.topic_name(topic)
+        subscription: Subscription | Reader
+        if durable is None:
+            subscription = Subscription(topic, callback, pending)
+        else:
+            subscription = Reader(topic, callback, names.client_name(durable))
+        try:
+            await self._open(topic, subscription=subscription)
+        except BaseException:
+            await self._forget(topic)
+            raise
+        self._subscriptions.append(subscription)
+        return subscription
+
+    async def unsubscribe(self, subscription: Subscription | Reader) -> None:
+        if subscription not in self._subscriptions:
+            return
+        self._subscriptions.remove(subscription)
+        route = self._routes[subscription.topic]
+        async with route.moving:
+            route.subscriptions.remove(subscription)
+            for broker in list(subscription._on):
+                await subscription.leave(broker)
+            if not route.subscriptions:
+                await self._tell(route.wire, "close", {"topic": route.topic.name, "role": "sub"})
+        await self._forget(route.topic.name)
+
+    async def flush(self) -> None:
+        """Until the brokers have everything that was published."""
+        for each in self._wires:
+            await each.nats.flush()
+
+    async def dead_letters(self, topic: str, callback: Any) -> None:
+        """Call ``callback(data, reason)`` with every message of a topic that its processor failed on."""
+
+        async def heard(raw: Any) -> None:
+            result = callback(raw.data, (raw.headers or {}).get("Trimtab-Reason", ""))
+            if asyncio.iscoroutine(result):
+                await result
+
+        assert self._base is not None
+        await self._base.nats.subscribe(names.dead(names.topic_name(topic)), cb=heard)
+        await self._base.nats.flush()
+
+    # Routes.
+
+    async def _open(
+        self, topic: str, *, publishing: bool = False, subscription: Subscription | Reader | None = None
+    ) -> _Route:
+        """The route to a topic, with one more use."""
+        async with self._opening.setdefault(topic, asyncio.Lock()):
+            route = self._routes.get(topic)
+            if route is None:
+                answer = await self._ask_agent(self._base, "route", {"client": self.name, "topic": topic})
+                broker, record = answer["broker"], Topic(topic, **answer["topic"])
+                if answer["urls"]:
+                    self._brokers[broker] = answer["urls"]
+                chosen = await self._wires.to(broker, self._brokers.get(broker, []), topic)
+                route = _Route(record, broker, chosen, answer["revision"])
+                if record.persistent:
+                    route.outbox = Outbox(record, self._start)
+                await self._listen_for_changes(route)
+                self._routes[topic] = route
+        async with route.moving:
+            if subscription is not None:
+                await subscription.listen(route.broker, route.wire.nats)
+                await self._ask_agent(route.wire, "open", {"topic": topic, "client": self.name, "role": "sub"})
+                route.subscriptions.append(subscription)
+            if publishing and not route.publishing:
+                await self._ask_agent(route.wire, "open", {"topic": topic, "client": self.name, "role": "pub"})
+                route.aim()
+                route.publishing = True
+        return route
+
+    async def _forget(self, topic: str) -> None:
+        """A route that nobody uses any more is closed."""
+        route = self._routes.get(topic)
+        if route is not None and not route.subscriptions and not route.publishing:
+            del self._routes[topic]
+            if route.changes is not None:
+                with contextlib.suppress(Exception):
+                    await route.changes.unsubscribe()
+            await self._wires.let_go(route.wire, topic)
+
+    async def _follow_client(self, base: Wire) -> None:
+        """Listen for a new home."""
+
+        async def changed(raw: Any) -> None:
+            value = json.loads(raw.data)["value"]
+            if value is not None and value["home"] != self.home:
+                self._start(self._change_home(value["home"]))
+
+        await base.nats.subscribe(f"route.client.{self.name}", cb=changed)
+
+    async def _change_home(self, home: str) -> None:
+        old = self._base
+        assert old is not None
+        try:
+            new = await self._wires.to(home, await self._urls(home), self)
+        except BadInput as error:
+            await self._tell(old, "refuse", {"topic": "", "reason": f"client '{self.name}' cannot reach '{home}': {error}"})
+            return
+        self.home, self._base = home, new
+        if new is not old:
+            await self._follow_client(new)
+        # Links to topics placed by client go along; the others only lose a place to ask at.
+        await asyncio.gather(*(self._follow(r, home) for r in list(self._routes.values()) if r.topic.unit == "client"))
+        if new is not old:
+            await self._wires.let_go(old, self)
+
+    async def _listen_for_changes(self, route: _Route) -> None:
+        """Hear of a route's change as it happens. Should one get lost, the next report brings it."""
+        topic = route.topic.name
+        subject = f"route.link.{self.name}.{topic}" if route.topic.unit == "link" else f"route.topic.{topic}"
+
+        async def changed(raw: Any) -> None:
+            value = json.loads(raw.data)["value"]
+            if value is not None and route.topic.unit != "client" and value["broker"]:
+                self._start(self._follow(route, value["broker"]))
+
+        assert self._base is not None
+        route.changes = await self._base.nats.subscribe(subject, cb=changed)
+
+    async def _follow(self, route: _Route, broker: str) -> None:
+        """Make before break: open the new route, see that the old one is empty, close it."""
+        async with route.moving:
+            if route.broker == broker or self._routes.get(route.topic.name) is not route:
+                return
+            topic, old, left = route.topic.name, route.wire, route.broker
+            try:
+                new = await self._wires.to(broker, await self._urls(broker), topic)
+                peers: list[str] = []
+                for subscription in route.subscriptions:
+                    await subscription.listen(broker, new.nats)
+                for role in route.roles:
+                    answer = await self._ask_agent(new, "open", {"topic": topic, "client": self.name, "role": role})
+                    peers = answer["peers"]
+            except BadInput as error:
+                for subscription in route.subscriptions:
+                    await subscription.leave(broker)
+                reason = f"client '{self.name}' cannot reach '{broker}': {error}"
+                await self._tell(old, "refuse", {"topic": topic, "reason": reason})
+                return
+            if route.publishing and route.topic.processor and route.topic.unit == "client":
+                # What went to the old home must be processed before anything the new home gets.
+                route.gate = asyncio.Event()
+                with contextlib.suppress(BadInput):
+                    await self._ask_agent(old, "flush", {"topic": topic}, timeout_s=5.0)
+            route.broker, route.wire = broker, new
+            route.aim()
+            if route.gate is not None:
+                route.gate.set()
+                route.gate = None
+            self.moves += 1
+            if any(isinstance(each, Subscription) for each in route.subscriptions):
+                await old.emptied(new, peers)
+            for subscription in route.subscriptions:
+                await subscription.leave(left)
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(old.nats.flush(), 2.0)
+            await self._tell(old, "close", {"topic": topic})
+            await self._wires.let_go(old, topic)
+
+    async def _urls(self, broker: str) -> list[str]:
+        if broker not in self._brokers:
+            answer = await self._ask_agent(self._base, "hello", {"client": self.name, "position": self.position})
+            self._brokers |= answer["brokers"]
+        return self._brokers.get(broker, [])
+
+    async def _ask_agent(
+        self, to: Wire | None, verb: str, question: dict[str, Any], timeout_s: float = 5.0
+    ) -> dict[str, Any]:
+        assert to is not None, "a client is used inside async with"
+        return await wire.ask(to.nats, f"ask.{to.broker}.{verb}", {"client": self.name} | question, timeout_s)
+
+    async def _tell(self, to: Wire, verb: str, question: dict[str, Any]) -> None:
+        """Say it and do not wait; the next report says it again."""
+        with contextlib.suppress(Exception):
+            message = {"client": self.name} | question
+            await to.nats.publish(f"ask.{to.broker}.{verb}", json.dumps(message).encode())
+
+    # Time.
+
+    def _start(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("client %s: %r", self.name, task.exception())
+
+    async def _ticks(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.time()
+            for subscription in self._subscriptions:
+                await subscription.tick(now)
+
+    async def _reports(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_S)
+            for each in self._wires:
+                with contextlib.suppress(BadInput):
+                    await self._report_to(each)
+
+    async def _report_to(self, to: Wire, links: dict[str, list[str]] | None = None) -> None:
+        topics: dict[str, Any] = {}
+        routes = [route for route in self._routes.values() if route.broker == to.broker]
+        for route in routes:
+            report = TopicReport(in_msgs=route.sent_msgs, in_bytes=route.sent_bytes)
+            route.sent_msgs = route.sent_bytes = 0
+            for subscription in route.subscriptions:
+                report.add(subscription.take_report())
+            if encoded := report.encode():
+                topics[route.topic.name] = encoded
+        if links is None:
+            links = {route.topic.name: route.roles for route in routes}
+        followed = {route.topic.name: route.broker for route in routes if not route.moving.locked()}
+        question = {"topics": topics, "links": links, "routes": followed}
+        answer = await self._ask_agent(to, "report", question, timeout_s=2.0)
+        for topic, better in answer["stale"].items():
+            if topic in self._routes:
+                if better["urls"]:
+                    self._brokers[better["broker"]] = better["urls"]
+                self._start(self._follow(self._routes[topic], better["broker"]))
+
+    async def _on_error(self, error: Exception) -> None:
+        slow = getattr(error, "sub", None)
+        for subscription in self._subscriptions:
+            if slow is not None and subscription.owns(slow):
+                await subscription.drop(error)
+                return
+        log.debug("client %s: %s", self.name, error)
+
+
+class _Route:
+    """How a client reaches one topic now."""
+
+    def __init__(self, topic: Topic, broker: str, to: Wire, revision: int) -> None:
+        self.topic = topic
+        self.broker = broker
+        self.wire = to
+        self.revision = revision
+        self.subject = ""
+        self.publishing = False
+        self.subscriptions: list[Subscription | Reader] = []
+        self.outbox: Outbox | None = None
+        self.gate: asyncio.Event | None = None  # there while publishers must wait
+        self.changes: Any = None
+        self.sent_msgs = 0
+        self.sent_bytes = 0
+        self.moving = asyncio.Lock()
+
+    def aim(self) -> None:
+        """Where messages go from now on."""
+        name = self.topic.name
+        if self.topic.processor:
+            self.subject = names.work(name) if self.topic.unit == "topic" else names.home(self.broker, name)
+        elif self.topic.persistent:
+            self.subject = names.keep(self.broker, name)
+        else:
+            self.subject = names.deliver(name)
+        if self.outbox is not None:
+            self.outbox.aim(self.wire.nats, self.subject)
+
+    @property
+    def roles(self) -> list[str]:
+        return ["pub"] * self.publishing + ["sub"] * bool(self.subscriptions)

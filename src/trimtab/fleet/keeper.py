@@ -1,0 +1,262 @@
+"""The hub's own process: keeps the registry in the key-value store, tells everybody of changes, executes moves.
+
+It is the only writer of the registry, so an agent needs no more than the changes since the revision it has:
+pushed as they happen, and asked for once a second in case one got lost. An agent that cannot reach the hub
+serves from its replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nats.js.api import RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NoKeysError, NotFoundError
+
+from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.fleet import names, wire
+from trimtab.fleet.credentials import Fleet
+from trimtab.fleet.mover import Mover
+from trimtab.fleet.registry import UNITS, Registry, Topic
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client as Nats
+    from nats.js.kv import KeyValue
+
+log = logging.getLogger("trimtab.keeper")
+TELEMETRY: Final = "telemetry"  # the stream of all reports
+ALIVE_S: Final = 3.5  # a broker that has not asked for so long does not count as alive
+DAY_S: Final = 86_400.0
+
+
+class Keeper:
+    """Answers ``ask.hub.*`` for agents and clients, ``admin.*`` for operators."""
+
+    def __init__(self, connection: Nats, executors: int = 16) -> None:
+        self.connection = connection
+        self.registry = Registry()
+        self.seen: dict[str, float] = {}  # broker -> when its agent asked last, on the monotonic clock
+        self.reports: dict[str, dict[str, Any]] = {}  # broker -> its newest report
+        self.mover = Mover(self, executors)
+        self._store: KeyValue
+        self._writing = asyncio.Lock()
+
+    async def start(self) -> None:
+        jetstream = self.connection.jetstream()
+        self._store = await self._bucket("registry")
+        moves = await self._bucket("moves")
+        await jetstream.add_stream(
+            StreamConfig(
+                name=TELEMETRY, subjects=["telemetry.>"], retention=RetentionPolicy.LIMITS, storage=StorageType.FILE,
+                max_age=DAY_S, max_bytes=1 << 30, duplicate_window=2,
+            )
+        )  # fmt: skip
+        for key in await self._keys(self._store):
+            entry = await self._store.get(key)
+            self.registry.apply(key, json.loads(entry.value or b"null"), entry.revision or 0)
+        answers = {
+            "ask.hub.sync": self._sync,
+            "ask.hub.create": self._create,
+            "ask.hub.delete": self._delete,
+            "ask.hub.register": self._register,
+            "admin.state": self._state,
+            "admin.link": self._link,
+            "admin.move": self._move,
+            "admin.drain": self._drain,
+            "admin.moves": self._moves,
+        }
+        for subject, handle in answers.items():
+            await self.connection.subscribe(subject, cb=wire.answering(handle))
+        await self.connection.subscribe("ask.all.probe", cb=self._probe)
+        await self.connection.subscribe("telemetry.*", cb=self._report)
+        await self.connection.flush()
+        await self.mover.resume(moves)
+        log.info("serving %d entries", len(self.registry.of_kind("topic")))
+
+    async def _bucket(self, name: str) -> KeyValue:
+        jetstream = self.connection.jetstream()
+        try:
+            return await jetstream.key_value(name)
+        except BucketNotFoundError:
+            return await jetstream.create_key_value(bucket=name, history=1, storage=StorageType.FILE)
+
+    @staticmethod
+    async def _keys(bucket: KeyValue) -> list[str]:
+        try:
+            return await bucket.keys()
+        except NoKeysError:
+            return []
+
+    async def write(self, key: str, value: dict[str, Any] | None) -> int:
+        """Change the registry, then tell everybody."""
+        async with self._writing:
+            last = self.registry.at(key)
+            payload = json.dumps(value).encode()
+            try:
+                revision = await self._store.update(key, payload, last=last or None)
+            except KeyWrongLastSequenceError:
+                raise BadInput(f"'{key}' was changed by somebody else; is a second keeper running?") from None
+            self.registry.apply(key, value, revision)
+        await self.connection.publish(
+            f"route.{key}", json.dumps({"key": key, "value": value, "revision": revision}).encode()
+        )
+        return revision
+
+    def alive(self) -> list[str]:
+        now = time.monotonic()
+        return sorted(b for b, at in self.seen.items() if now - at < ALIVE_S and self.registry.get(f"broker.{b}"))
+
+    def check_broker(self, name: str) -> str:
+        known = self.registry.brokers()
+        if name not in known:
+            raise UnknownName("broker", name, sorted(known))
+        if name not in self.alive():
+            raise Unreachable(f"broker '{name}' does not answer; alive: {', '.join(self.alive()) or 'none'}")
+        return name
+
+    async def _sync(self, question: dict[str, Any]) -> dict[str, Any]:
+        """An agent has ``revision``: what is news? ``about`` is what it says of itself."""
+        broker = names.broker_name(question["broker"])
+        about = question.get("about")
+        if about is not None and self.registry.get(f"broker.{broker}") != about:
+            await self.write(f"broker.{broker}", about)
+        self.seen[broker] = time.monotonic()
+        news = self.registry.since(int(question["revision"]))
+        return {"changes": news, "revision": self.registry.revision, "alive": self.alive()}
+
+    async def _create(self, question: dict[str, Any]) -> dict[str, Any]:
+        """A topic; the same again is fine, another of the same name is not."""
+        name = names.topic_name(question.pop("name"))
+        chosen = question.get("broker") or next(iter(self.alive()), "")
+        if not chosen:
+            raise Unreachable("no broker is alive to host the topic")
+        topic = Topic(name, **(question | {"broker": chosen}))
+        existing = self.registry.get(f"topic.{name}")
+        if existing is not None:
+            known = Topic(name, **existing)
+            if known.settings() != topic.settings() or question.get("broker") not in (None, "", known.broker):
+                raise BadInput(f"topic '{name}' exists with other settings: {_settings(known)}; asked: {_settings(topic)}")
+            return {"broker": known.broker, "revision": self.registry.at(f"topic.{name}"), "created": False}
+        self.check_broker(chosen)
+        record = topic.settings() | {"broker": chosen}
+        del record["name"]
+        if topic.processor or topic.persistent:  # the host refuses what it cannot serve, before anybody sees it
+            await wire.ask(self.connection, f"ask.{chosen}.host", {"topic": name, "record": record}, 30.0)
+        revision = await self.write(f"topic.{name}", record)
+        return {"broker": chosen, "revision": revision, "created": True}
+
+    async def _delete(self, question: dict[str, Any]) -> dict[str, Any]:
+        topic = self.registry.topic(question["name"])
+        if self.mover.moving("topic", topic.name):
+            raise BadInput(f"topic '{topic.name}' is moving; delete it when the move is over")
+        await self.write(f"topic.{topic.name}", None)
+        with contextlib.suppress(BadInput):  # a broker that is away finds out by the registry
+            await wire.ask(self.connection, f"ask.{topic.broker}.retire", {"topic": topic.name})
+        return {}
+
+    async def _register(self, question: dict[str, Any]) -> dict[str, Any]:
+        """A client has come; it keeps the home it has."""
+        client = names.client_name(question["client"])
+        known = self.registry.get(f"client.{client}")
+        home = known["home"] if known else question["home"]
+        value = {"home": home, "position": question.get("position") or (known or {}).get("position")}
+        if value != known:
+            await self.write(f"client.{client}", value)
+        return {"home": home}
+
+    async def _link(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Links of topics placed by link: ``broker`` empty means refused."""
+        for link in question["links"]:
+            topic = self.registry.topic(link["topic"])
+            if topic.unit != "link":
+                raise BadInput(f"topic '{topic.name}' is placed by {topic.unit}; only a topic of unit 'link' has links")
+            names.client_name(link["client"])
+            if link["broker"]:
+                self.check_broker(link["broker"])
+        for link in question["links"]:
+            await self.write(f"link.{link['client']}.{link['topic']}", {"broker": link["broker"]})
+        return {"links": len(question["links"])}
+
+    async def _move(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Start moves; ``moves`` is a list of unit, topic, client, to. All are checked before any begins."""
+        planned = []
+        for asked in question["moves"]:
+            unit, target = asked["unit"], self.check_broker(asked["to"])
+            if unit not in UNITS:
+                raise UnknownName("unit", unit, UNITS)
+            planned.append(self.mover.plan(unit, asked.get("topic", ""), asked.get("client", ""), target))
+        return {"moves": [await self.mover.start(move) for move in planned]}
+
+    async def _drain(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Everything off a broker."""
+        leaving = question["broker"]
+        if leaving not in self.registry.brokers():
+            raise UnknownName("broker", leaving, sorted(self.registry.brokers()))
+        planned = self.mover.plan_drain(leaving, self.alive())
+        return {"moves": [await self.mover.start(move) for move in planned]}
+
+    async def _moves(self, question: dict[str, Any]) -> dict[str, Any]:
+        ids = question.get("ids")
+        records = self.mover.records(ids) if ids else self.mover.newest(int(question.get("most", 100)))
+        return {"moves": records, "under_way": self.mover.under_way}
+
+    async def _state(self, question: dict[str, Any]) -> dict[str, Any]:
+        kind = question["kind"]
+        if kind not in ("topic", "client", "broker", "link"):
+            raise UnknownName("kind", kind, ("topic", "client", "broker", "link"))
+        state: dict[str, Any] = {"entries": self.registry.of_kind(kind), "alive": self.alive()}
+        if question.get("reports"):
+            state["reports"] = self.reports
+        return state
+
+    async def _probe(self, message: Any) -> None:
+        """A client moves and must know that news of its subscription has come here: see ``agent.probe``."""
+        await self.connection.publish(message.data.decode(), names.HUB.encode())
+
+    async def _report(self, message: Any) -> None:
+        with contextlib.suppress(ValueError):
+            self.reports[message.subject.split(".", 1)[1]] = json.loads(message.data)
+
+
+def _settings(topic: Topic) -> str:
+    plain = Topic(topic.name, "").settings()
+    told = [f"{name}={value}" for name, value in topic.settings().items() if value != plain[name]]
+    return ", ".join(told) or "the defaults"
+
+
+async def serve(home: Path, executors: int) -> None:
+    fleet = Fleet.load(home / "fleet.json")
+    connection = await wire.connect(
+        [fleet.hub], "fleet", fleet.fleet, name="trimtab:keeper", ca=fleet.tls.ca if fleet.tls else None, wait_s=30.0
+    )
+    keeper = Keeper(connection, executors)
+    for attempt in range(20):  # JetStream may take a moment after the server answers
+        try:
+            await keeper.start()
+            break
+        except (NotFoundError, TimeoutError) as error:
+            log.warning("attempt %d: %s", attempt, error)
+            await asyncio.sleep(0.25)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await stop.wait()
+    await keeper.mover.stop()
+    await connection.close()
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 16))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Starts a fleet, or one part of it: files, ports, servers, agents, in the order they need each other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import names, server, wire
+from trimtab.fleet.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, write_secret
+from trimtab.fleet.server import Address, Front
+from trimtab.fleet.supervisor import Child, Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+LOOPBACK: Final = "127.0.0.1"
+READY_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A broker that was started: where it is."""
+
+    name: str
+    front: Front
+    mqtt: Address
+    urls: list[str]
+
+
+class Launch:
+    """A fleet's parts on this machine. ``home`` holds their files; leaving the context stops them all."""
+
+    def __init__(
+        self, home: Path, *, host: str = LOOPBACK, tls: bool | Tls = False, area: str = "area", executors: int = 16,
+        on_restart: Callable[[Child], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self.home = home
+        self.host = host
+        self.area = area
+        self.executors = executors
+        self.supervisor = Supervisor(on_restart)
+        self.sites: dict[str, Site] = {}
+        self.fleet = Fleet()
+        self._tls = tls
+        self._binary = server.find_nats_server()
+        self._admin: Any = None
+        # A small machine is better served by several one-threaded servers than by threads that look for work.
+        self._threads = str(max(1, (os.cpu_count() or 2) // 4))
+
+    async def __aenter__(self) -> Launch:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._admin is not None:
+            await self._admin.close()
+        await self.supervisor.stop()
+
+    @property
+    def scheme(self) -> str:
+        return "tls" if self.fleet.tls else "nats"
+
+    async def start_hub(self, port: int | None = None, leaf_port: int | None = None) -> None:
+        chosen = [port and server.check_port(self.host, port), leaf_port and server.check_port(self.host, leaf_port)]
+        free = iter(server.free_ports(self.host, 2))
+        client, leaf = (Address(self.host, each or next(free)) for each in chosen)
+        if (self.home / FLEET_FILE).exists():  # the same fleet again: its clients keep their files
+            fleet = Fleet.load(self.home / FLEET_FILE)
+        else:
+            fleet = Fleet()
+        tls = make_tls(self.home, ["localhost", self.host]) if self._tls is True else self._tls or None
+        scheme = "tls" if tls else "nats"
+        self.fleet = replace(fleet, hub=f"{scheme}://{client}", hub_leaf=str(leaf), tls=tls)
+        self.fleet.save(self.home)
+        folder = self.home / names.HUB
+        await self._server(names.HUB, server.hub_config(self.fleet, client, leaf, folder / "store"), client)
+        self._python("keeper", "trimtab.fleet.keeper", str(self.home), str(self.executors))
+
+    def join(self, path: Path) -> None:
+        """Be part of the fleet whose file this is."""
+        self.fleet = Fleet.load(path)
+
+    async def start_broker(
+        self, name: str, *, port: int | None = None, routes: Sequence[str] | None = None, advertise: str = "",
+        hub_leaf: str = "", stores: int = 1, mqtt_port: int | None = None,
+    ) -> Site:  # fmt: skip
+        """A broker. ``routes`` are mesh addresses of others in its area; without, those the registry knows."""
+        names.broker_name(name)
+        if stores not in (1, 3, 5):
+            raise BadInput(f"a site has 1, 3 or 5 stores, so that a majority can agree; asked: {stores}")
+        if name in self.sites:
+            raise BadInput(f"broker '{name}' runs already")
+        fleet = replace(self.fleet, hub_leaf=hub_leaf) if hub_leaf else self.fleet
+        if port:
+            server.check_port(self.host, port)
+        if mqtt_port:
+            server.check_port(self.host, mqtt_port)
+        free = iter(server.free_ports(self.host, 4 + 2 * stores))
+        client, leaf, mesh, mqtt = (Address(self.host, chosen or next(free)) for chosen in (port, None, None, mqtt_port))
+        if routes is None:
+            routes = await self._known_routes(name)
+        front = Front(name, self.area, client, leaf, mesh, tuple(routes), advertise)
+        await self._server(name, server.front_config(fleet, front), client)
+        store_clients = [Address(self.host, next(free)) for _ in range(stores)]
+        store_meshes = [Address(self.host, next(free)) for _ in range(stores)] if stores > 1 else [None] * stores
+        for number in range(1, stores + 1):
+            own = f"{name}-store-{number}"
+            await self._server(
+                own,
+                server.store_config(
+                    fleet, name, number, store_clients[number - 1], leaf, mqtt if number == 1 else None,
+                    self.home / own / "store", mesh=store_meshes[number - 1],
+                    routes=[str(other) for other in store_meshes if other and other != store_meshes[number - 1]],
+                ),
+                store_clients[number - 1],
+            )  # fmt: skip
+        urls = [f"{self.scheme}://{client}"]
+        about = {"urls": urls, "mesh": advertise or str(mesh), "area": self.area, "stores": stores, "mqtt": str(mqtt)}
+        config = self.home / name / "agent.json"
+        known = {
+            "broker": name, "urls": urls, "fleet": fleet.fleet, "system": fleet.system, "about": about,
+            "stores": [f"{self.scheme}://{each}" for each in store_clients],
+            "ca": fleet.tls.ca if fleet.tls else None,
+        }  # fmt: skip
+        write_secret(config, known)
+        self._python(f"{name}-agent", "trimtab.fleet.agent", str(config))
+        site = Site(name, front, mqtt, urls)
+        self.sites[name] = site
+        self._write_client_file()
+        return site
+
+    def _write_client_file(self) -> None:
+        """What applications need."""
+        known = {
+            "brokers": {name: site.urls for name, site in self.sites.items()}, "user": "client",
+            "password": self.fleet.client, "ca": self.fleet.tls.ca if self.fleet.tls else None,
+        }  # fmt: skip
+        write_secret(self.home / CLIENT_FILE, known)
+
+    async def ready(self, brokers: Sequence[str]) -> None:
+        """Until the keeper has heard of all ``brokers``, and they of each other."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READY_S
+        missing = list(brokers)
+        while loop.time() < deadline:
+            try:
+                admin = await self.admin()
+                alive = (await wire.ask(admin, "admin.state", {"kind": "broker"}, 1.0))["alive"]
+                missing = [broker for broker in brokers if broker not in alive]
+                if not missing:
+                    return
+            except Unreachable:
+                pass
+            await asyncio.sleep(0.05)
+        said = "; ".join(f"{c.name}: {c.tail()}" for c in self.supervisor.children if c.restarts)
+        raise Unreachable(f"not ready within {READY_S:g} s: {', '.join(missing)}. {said}")
+
+    async def admin(self) -> Any:
+        """A connection that may do everything."""
+        if self._admin is None:
+            self._admin = await admin_connection(self.fleet)
+        return self._admin
+
+    async def _known_routes(self, name: str) -> list[str]:
+        if self.sites:
+            return [str(site.front.mesh) for other, site in self.sites.items() if other != name]
+        try:
+            state = await wire.ask(await self.admin(), "admin.state", {"kind": "broker"}, 3.0)
+        except Unreachable:
+            return []
+        return [about["mesh"] for other, about in state["entries"].items() if other != name and about["area"] == self.area]
+
+    async def _server(self, name: str, config: str, client: Address) -> None:
+        folder = self.home / name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = folder / "nats.json"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(config)
+        child = Child(name, [self._binary, "-c", str(path)], folder / "server.log", {"GOMAXPROCS": self._threads})
+        self.supervisor.start(child)
+        await self._listening(child, client)
+
+    async def _listening(self, child: Child, address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READY_S
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+                try:
+                    if (await asyncio.wait_for(reader.readline(), 2.0)).startswith(b"INFO"):
+                        return
+                finally:
+                    writer.close()
+            except (OSError, asyncio.TimeoutError):
+                pass
+            if child.restarts >= 3 or loop.time() > deadline:
+                raise BadInput(f"nats-server '{child.name}' does not start: {child.tail()}")
+            await asyncio.sleep(0.01)
+
+    def _python(self, name: str, module: str, *arguments: str) -> None:
+        log = self.home / name / "log"
+        here = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONUNBUFFERED": "1"}
+        self.supervisor.start(Child(name, [sys.executable, "-m", module, *arguments], log, here))
+
+
+async def admin_connection(fleet: Fleet) -> Any:
+    return await wire.connect(
+        [fleet.hub], "fleet", fleet.fleet, name="trimtab:admin", ca=fleet.tls.ca if fleet.tls else None
+    )

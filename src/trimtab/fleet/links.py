@@ -1,0 +1,96 @@
+"""Which clients are linked to which topics at one broker, as they themselves say."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from trimtab.errors import BadInput
+
+EXPIRE_S: Final = 4.0  # a client that has not reported for so long is gone
+
+
+@dataclass(slots=True)
+class Links:
+    """Links open here. Times are the event loop's."""
+
+    _seen: dict[tuple[str, str], float] = field(default_factory=dict)  # (topic, client) -> last heard of
+    _roles: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    _waiting: list[tuple[str, str, asyncio.Future[None]]] = field(default_factory=list)
+
+    def open(self, topic: str, client: str, role: str) -> None:
+        self._seen[topic, client] = asyncio.get_running_loop().time()
+        self._roles.setdefault((topic, client), set()).add(role)
+
+    def close(self, topic: str, client: str, role: str | None = None) -> None:
+        roles = self._roles.get((topic, client))
+        if roles is None:
+            return
+        roles.difference_update({role} if role else set(roles))
+        if not roles:
+            self._forget((topic, client))
+
+    def heard_of(self, client: str, roles: dict[str, list[str]]) -> None:
+        """The client lists all its links here, topic by topic: what is missing has ended."""
+        for topic, each in roles.items():
+            for role in each:
+                self.open(topic, client, role)
+        for topic, other in list(self._seen):
+            if other == client and topic not in roles:
+                self._forget((topic, client))
+
+    def expire(self) -> None:
+        limit = asyncio.get_running_loop().time() - EXPIRE_S
+        for link in [link for link, seen in self._seen.items() if seen < limit]:
+            self._forget(link)
+
+    def count(self, topic: str, role: str) -> int:
+        return sum(role in roles for (name, _), roles in self._roles.items() if name == topic)
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Publishers and subscribers by topic."""
+        counted: dict[str, list[int]] = {}
+        for (topic, _), roles in self._roles.items():
+            both = counted.setdefault(topic, [0, 0])
+            both[0] += "pub" in roles
+            both[1] += "sub" in roles
+        return {topic: (both[0], both[1]) for topic, both in counted.items()}
+
+    @property
+    def clients(self) -> set[str]:
+        return {client for _, client in self._seen}
+
+    async def gone(self, topic: str, client: str, wait_s: float) -> None:
+        """Until no link of the topic, or of the client, or of both is left here; an empty name means any."""
+        if not self._any(topic, client):
+            return
+        waiter = (topic, client, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiter)
+        try:
+            await asyncio.wait_for(waiter[2], wait_s)
+        except asyncio.TimeoutError:
+            left = sum(self._matches(link, topic, client) for link in self._seen)
+            raise BadInput(f"{left} clients are still there after {wait_s:g} s") from None
+        finally:
+            self._waiting.remove(waiter)
+
+    def refuse(self, topic: str, client: str, reason: str) -> None:
+        """A client says that it cannot leave."""
+        for wanted_topic, wanted_client, waiter in self._waiting:
+            if wanted_client == client and wanted_topic in ("", topic) and not waiter.done():
+                waiter.set_exception(BadInput(reason))
+
+    def _forget(self, link: tuple[str, str]) -> None:
+        self._seen.pop(link, None)
+        self._roles.pop(link, None)
+        for topic, client, waiter in self._waiting:
+            if not waiter.done() and not self._any(topic, client):
+                waiter.set_result(None)
+
+    def _any(self, topic: str, client: str) -> bool:
+        return any(self._matches(link, topic, client) for link in self._seen)
+
+    @staticmethod
+    def _matches(link: tuple[str, str], topic: str, client: str) -> bool:
+        return topic in ("", link[0]) and client in ("", link[1])

@@ -1,0 +1,249 @@
+"""Executes moves: performs what the state machine of ``migrate.move`` orders, and records every step.
+
+Each move is a task; at most ``executors`` run at once. The record in the key-value store is written before an
+instruction is carried out, so an executor that dies finds out on its return how far each move had come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import names, wire
+from trimtab.migrate.drain import spread
+from trimtab.migrate.move import (
+    Activate,
+    Drain,
+    Event,
+    HandOver,
+    Instruction,
+    Move,
+    Phase,
+    Prepare,
+    Refused,
+    Restarted,
+    Retire,
+    SourceLost,
+    Started,
+    Succeeded,
+    Switch,
+    TargetLost,
+    Undo,
+    advance,
+)
+
+if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
+    from trimtab.fleet.keeper import Keeper
+
+log = logging.getLogger("trimtab.mover")
+PREPARE_S: Final = 15.0
+COPY_S: Final = 600.0  # stored messages may take their time; nobody waits for them
+HAND_OVER_S: Final = 15.0
+DRAIN_S: Final = 10.0
+AGAIN_S: Final = 0.5  # between attempts of what must succeed in the end
+HISTORY: Final = 10_000  # records kept
+
+
+class Mover:
+    """The executor. ``keeper`` gives it the connection and the registry."""
+
+    def __init__(self, keeper: Keeper, executors: int) -> None:
+        self._keeper = keeper
+        self._turn = asyncio.Semaphore(executors)
+        self._records: dict[str, dict[str, Any]] = {}  # id -> move, phases with times; in order of start
+        self._moves: dict[str, Move] = {}  # under way
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ids = itertools.count()
+        self._began = f"{time.time_ns() // 1_000_000:x}"
+        self._bucket: KeyValue | None = None
+
+    # What is asked for.
+
+    def plan(self, unit: str, topic: str, client: str, target: str) -> Move:
+        """A move that makes sense now, or a refusal that says why not."""
+        registry = self._keeper.registry
+        identity = f"{self._began}-{next(self._ids)}"
+        if unit == "topic":
+            record = registry.topic(topic)
+            if record.unit != "topic":
+                raise BadInput(f"topic '{topic}' is placed by {record.unit}; move its {record.unit}s instead")
+            move = Move(
+                identity, "topic", topic, "", record.broker, target, record.stateful, record.persistent
+            )
+        elif unit == "client":
+            home = registry.home(client)
+            if home is None:
+                from trimtab.errors import UnknownName
+
+                raise UnknownName("client", client, sorted(registry.of_kind("client")))
+            move = Move(identity, "client", "", client, home, target)
+        else:
+            move = Move(identity, "link", topic, client, registry.route(client, topic), target)
+        if move.source == target:
+            raise BadInput(f"{move.unit} '{topic or client}' is at '{target}' already")
+        if self.moving(unit, topic or client):
+            raise BadInput(f"{move.unit} '{topic or client}' is moving already; wait until that is over")
+        return move
+
+    def plan_drain(self, leaving: str, alive: list[str]) -> list[Move]:
+        registry = self._keeper.registry
+        topics = {t.name: t.broker for t in registry.topics() if t.unit == "topic"}
+        clients = {name: value["home"] for name, value in registry.of_kind("client").items()}
+        planned: list[Move] = []
+        for unit, where in (("topic", topics), ("client", clients)):
+            carried = {broker: sum(at == broker for at in where.values()) for broker in alive}
+            leave = [name for name, at in where.items() if at == leaving and not self.moving(unit, name)]
+            for name, target in spread(leave, carried, leaving).items():
+                topic, client = (name, "") if unit == "topic" else ("", name)
+                planned.append(self.plan(unit, topic, client, target))
+        return planned
+
+    def moving(self, unit: str, name: str) -> bool:
+        return any(m.unit == unit and name in (m.topic, m.client) for m in self._moves.values())
+
+    async def start(self, move: Move) -> str:
+        self._moves[move.id] = move
+        await self._record(move)
+        self._tasks[move.id] = asyncio.create_task(self._run(move, Started()), name=f"move {move.id}")
+        return move.id
+
+    @property
+    def under_way(self) -> int:
+        return len(self._moves)
+
+    def records(self, ids: list[str]) -> list[dict[str, Any]]:
+        return [self._records[each] for each in ids if each in self._records]
+
+    def newest(self, most: int) -> list[dict[str, Any]]:
+        return list(self._records.values())[-most:]
+
+    async def resume(self, bucket: KeyValue) -> None:
+        """Go on with what an earlier executor left."""
+        self._bucket = bucket
+        found = []
+        for key in await self._keeper._keys(bucket):
+            entry = await bucket.get(key)
+            found.append(json.loads(entry.value or b"{}"))
+        for record in sorted(found, key=lambda r: r["phases"][0][1])[-HISTORY:]:
+            self._records[record["id"]] = record
+            fields = {name: record[name] for name in Move.__slots__ if name != "phase"}
+            move = Move(**fields, phase=Phase(record["phase"]))
+            if not move.phase.over:
+                self._moves[move.id] = move
+                self._tasks[move.id] = asyncio.create_task(self._run(move, Restarted()), name=f"move {move.id}")
+        if self._moves:
+            log.info("resuming %d moves", len(self._moves))
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # How it is done.
+
+    async def _run(self, move: Move, event: Event) -> None:
+        try:
+            async with self._turn:
+                while True:
+                    before = move.phase
+                    move, instructions = advance(move, event)
+                    self._moves[move.id] = move
+                    if move.phase != before:
+                        await self._record(move)
+                    for instruction in instructions:
+                        event = await self._perform(move, instruction)
+                    if move.phase.over:
+                        return
+                    if not isinstance(event, Succeeded) and move.phase in (Phase.ROLLING_BACK, Phase.ACTIVATING):
+                        await asyncio.sleep(AGAIN_S)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("move %s", move)
+            raise
+        finally:
+            if move.phase.over:
+                self._moves.pop(move.id, None)
+            self._tasks.pop(move.id, None)
+
+    async def _perform(self, move: Move, instruction: Instruction) -> Event:
+        about = {"id": move.id, "topic": move.topic, "client": move.client, "source": move.source, "target": move.target}
+        match instruction:
+            case Prepare():
+                if move.unit != "topic":
+                    return await self._order(move.target, "ping", {}, PREPARE_S, TargetLost())
+                record = self._keeper.registry.get(f"topic.{move.topic}")
+                limit = COPY_S if move.durable else PREPARE_S
+                return await self._order(move.target, "prepare", about | {"record": record}, limit, TargetLost())
+            case HandOver():
+                return await self._order(move.source, "release", about, HAND_OVER_S, SourceLost())
+            case Switch(to):
+                return await self._switch(move, to)
+            case Activate():
+                return await self._order(move.target, "activate", about, HAND_OVER_S, TargetLost())
+            case Drain():
+                return await self._order(move.source, "drain", about | {"wait_s": DRAIN_S}, DRAIN_S + 5, SourceLost())
+            case Retire():
+                if move.unit == "topic":
+                    await self._order(move.source, "retire", about, PREPARE_S, SourceLost())
+                return Succeeded()
+            case Undo():
+                if move.unit == "topic" and move.stateful:
+                    undone = await self._order(move.source, "resume", about, HAND_OVER_S, SourceLost())
+                    if not isinstance(undone, Succeeded):
+                        return undone
+                if move.unit == "topic":
+                    await self._order(move.target, "retire", about, PREPARE_S, TargetLost())
+                return await self._switch(move, move.source)
+
+    async def _order(self, broker: str, verb: str, question: dict[str, Any], limit_s: float, lost: Event) -> Event:
+        try:
+            await wire.ask(self._keeper.connection, f"ask.{broker}.{verb}", question, limit_s)
+        except Unreachable:
+            return lost
+        except BadInput as error:
+            return Refused(str(error))
+        return Succeeded()
+
+    async def _switch(self, move: Move, to: str) -> Event:
+        registry = self._keeper.registry
+        if move.unit == "topic":
+            key = f"topic.{move.topic}"
+        elif move.unit == "client":
+            key = f"client.{move.client}"
+        else:
+            key = f"link.{move.client}.{move.topic}"
+        value = registry.get(key)
+        if value is None:
+            return Refused(f"{move.unit} '{move.topic or move.client}' was deleted meanwhile")
+        field = "home" if move.unit == "client" else "broker"
+        if value[field] != to:
+            try:
+                await self._keeper.write(key, value | {field: to})
+            except BadInput as error:
+                return Refused(str(error))
+        return Succeeded()
+
+    async def _record(self, move: Move) -> None:
+        known = self._records.get(move.id, {"phases": []})
+        record = asdict(move) | {"phases": [*known["phases"], [str(move.phase), time.time()]]}
+        self._records[move.id] = record
+        if len(self._records) > HISTORY:
+            oldest = next(iter(self._records))
+            del self._records[oldest]
+            if self._bucket is not None:
+                await self._bucket.purge(oldest)
+        if self._bucket is not None:
+            await self._bucket.put(move.id, json.dumps(record).encode())
+
+
+__all__ = ["Mover", "names"]

@@ -1,0 +1,129 @@
+"""What the fleet knows about topics, clients, links and brokers, and the one function over it: ``route``.
+
+The hub's key-value store holds it; keeper and agents have a replica each, which this is. A key is
+``topic.NAME``, ``client.NAME``, ``link.CLIENT.TOPIC`` or ``broker.NAME``; a value is a small JSON object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from trimtab.errors import BadInput, BadKnob, UnknownName
+from trimtab.fleet import names
+from trimtab.fleet.processing.function import check_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Unit = Literal["topic", "client", "link"]
+UNITS = ("topic", "client", "link")
+
+
+class LinkRefused(BadInput):
+    """Admission control: the placement carries this link nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it was created; ``broker`` is where it is hosted now."""
+
+    name: str
+    broker: str
+    unit: Unit = "topic"  # what is placed: the topic as a whole, its clients, or each link
+    processor: str = ""  # module:function
+    spool: int = 0  # messages the processor sees
+    limit_ms: float = 1000.0  # a message may keep the processor busy so long
+    persistent: bool = False
+    replicas: int = 1
+
+    def __post_init__(self) -> None:
+        names.topic_name(self.name)
+        if self.unit not in UNITS:
+            raise BadKnob(f"topic '{self.name}'", "unit", self.unit, f"one of {', '.join(UNITS)}")
+        if self.processor:
+            check_spec(self.processor)
+        if not 0 <= self.spool <= 1_000_000:
+            raise BadKnob(f"topic '{self.name}'", "spool", self.spool, "from 0 to 1,000,000 messages")
+        if not 0 < self.limit_ms <= 3_600_000:
+            raise BadKnob(f"topic '{self.name}'", "limit_ms", self.limit_ms, "more than 0 and at most an hour")
+        if self.replicas not in (1, 3, 5):
+            raise BadKnob(f"topic '{self.name}'", "replicas", self.replicas, "1, 3 or 5")
+        if self.persistent and self.unit != "topic":
+            raise BadInput(f"topic '{self.name}': a persistent topic is placed as a whole; its unit must be 'topic'")
+
+    @property
+    def stateful(self) -> bool:
+        """Whether something must be handed over when it moves."""
+        return self.unit == "topic" and (self.persistent or bool(self.processor))
+
+    def settings(self) -> dict[str, Any]:
+        """All that was asked for when it was created: everything but where it is."""
+        return {name: value for name, value in asdict(self).items() if name != "broker"}
+
+
+@dataclass(slots=True)
+class Registry:
+    """A replica. ``revision`` is that of the newest change it has."""
+
+    revision: int = 0
+    _entries: dict[str, tuple[int, dict[str, Any] | None]] = field(default_factory=dict)
+
+    def apply(self, key: str, value: dict[str, Any] | None, revision: int) -> bool:
+        """Take a change over, unless a newer one is here; whether it was news."""
+        known = self._entries.get(key)
+        if known is not None and known[0] >= revision:
+            return False
+        self._entries[key] = (revision, value)
+        self.revision = max(self.revision, revision)
+        return known is None or known[1] != value
+
+    def since(self, revision: int, most: int = 500) -> list[tuple[str, dict[str, Any] | None, int]]:
+        """The oldest changes after ``revision``."""
+        news = [(key, value, at) for key, (at, value) in self._entries.items() if at > revision]
+        return sorted(news, key=lambda change: change[2])[:most]
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        return self._entries.get(key, (0, None))[1]
+
+    def at(self, key: str) -> int:
+        """The revision of the key's last change; 0 if there was none."""
+        return self._entries.get(key, (0, None))[0]
+
+    def of_kind(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Entries of a kind by name."""
+        start = f"{kind}."
+        return {
+            key[len(start) :]: value
+            for key, (_, value) in self._entries.items()
+            if value is not None and key.startswith(start)
+        }
+
+    def topic(self, name: str) -> Topic:
+        value = self.get(f"topic.{name}")
+        if value is None:
+            raise UnknownName("topic", name, sorted(self.of_kind("topic")))
+        return Topic(name, **value)
+
+    def topics(self) -> Iterable[Topic]:
+        return [Topic(name, **value) for name, value in self.of_kind("topic").items()]
+
+    def home(self, client: str) -> str | None:
+        value = self.get(f"client.{client}")
+        return None if value is None else str(value["home"])
+
+    def brokers(self) -> dict[str, dict[str, Any]]:
+        return self.of_kind("broker")
+
+    def route(self, client: str, topic: str) -> str:
+        """The broker that serves the topic to the client."""
+        record = self.topic(topic)
+        if record.unit == "topic":
+            return record.broker
+        if record.unit == "client":
+            return self.home(client) or record.broker
+        link = self.get(f"link.{client}.{topic}")
+        if link is None or not link["broker"]:
+            why = "no placement has carried it yet" if link is None else "the placement leaves it out"
+            raise LinkRefused(f"the link of client '{client}' to topic '{topic}' is refused: {why}")
+        return str(link["broker"])

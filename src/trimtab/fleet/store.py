@@ -1,0 +1,152 @@
+"""Persistent topics: a JetStream stream at the broker that hosts the topic, and how it moves.
+
+The stream stores what is published to ``keep.BROKER.TOPIC`` and republishes it to ``t.TOPIC``, so that any
+number of live subscribers get it the way they get every topic. As the broker's name is part of the subject,
+the old stream and the new one can never both take a message. A move copies first, while messages go on being
+stored at the source; then closes the source, waits for the rest (milliseconds), gives every consumer its
+position at the target, and opens the target. Publishers repeat what was not acknowledged in between, with the
+same message id, which the copy knows too: nothing is lost and nothing stored twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    ExternalStream,
+    RePublish,
+    StorageType,
+    StreamConfig,
+    StreamSource,
+)
+from nats.js.errors import APIError, BadRequestError, NotFoundError, ServerError
+
+from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import names
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client as Nats
+    from nats.js.client import JetStreamContext
+
+DUPLICATES_S: Final = 120.0  # how long a stream remembers message ids
+MOST_BYTES: Final = 1 << 30  # a stream keeps its newest messages up to this
+SOURCE: Final = "Nats-Stream-Source"  # in a copied message: stream, sequence there, ...
+POLL_S: Final = 0.02
+
+
+class Store:
+    """The streams of one fleet, seen from one connection; ``broker`` says whose."""
+
+    def __init__(self, connection: Nats) -> None:
+        self._connection = connection
+
+    def at(self, broker: str) -> JetStreamContext:
+        return self._connection.jetstream(domain=broker, timeout=5)
+
+    async def create(self, topic: str, broker: str, replicas: int) -> None:
+        try:
+            await self.at(broker).add_stream(_open(_config(topic, replicas), topic, broker))
+        except (BadRequestError, ServerError) as error:
+            raise BadInput(f"topic '{topic}' cannot be stored at '{broker}': {error.description}") from None
+        except (NotFoundError, TimeoutError):
+            raise Unreachable(f"the store of broker '{broker}' does not answer") from None
+
+    async def copy(self, topic: str, source: str, target: str, replicas: int) -> None:
+        """A copy of the source's stream at the target that follows it; returns when it has caught up once."""
+        config = _config(topic, replicas)
+        config.sources = [StreamSource(name=names.stream(topic), external=ExternalStream(api=f"$JS.{source}.API"))]
+        with contextlib.suppress(NotFoundError):  # what an earlier attempt left
+            await self.at(target).delete_stream(names.stream(topic))
+        try:
+            await self.at(target).add_stream(config)
+        except APIError as error:
+            raise BadInput(f"topic '{topic}' cannot be stored at '{target}': {error.description}") from None
+        await self._level(topic, source, target)
+
+    async def close(self, topic: str, source: str) -> None:
+        """The source takes no more messages."""
+        config = (await self.at(source).stream_info(names.stream(topic))).config
+        config.subjects = [f"retired.{source}.{topic}"]
+        config.republish = None
+        await self.at(source).update_stream(config)
+
+    async def finish(self, topic: str, source: str, target: str) -> None:
+        """After ``close``: the last messages and the consumers' positions reach the target."""
+        await self._level(topic, source, target)
+        offset = await self._offset(topic, target)
+        for consumer in await self.at(source).consumers_info(names.stream(topic)):
+            durable = consumer.config.durable_name
+            if not durable:
+                continue
+            acked = consumer.ack_floor.stream_seq if consumer.ack_floor else 0
+            start = max(1, acked + 1 - offset)
+            await self.add_consumer(topic, target, durable, start)
+
+    async def open(self, topic: str, target: str) -> None:
+        """The target takes messages, and follows nobody any more."""
+        config = (await self.at(target).stream_info(names.stream(topic))).config
+        config.sources = None
+        await self.at(target).update_stream(_open(config, topic, target))
+
+    async def delete(self, topic: str, broker: str) -> None:
+        with contextlib.suppress(NotFoundError):
+            await self.at(broker).delete_stream(names.stream(topic))
+
+    async def is_open(self, topic: str, broker: str) -> bool:
+        try:
+            info = await self.at(broker).stream_info(names.stream(topic))
+        except NotFoundError:
+            return False
+        return info.config.subjects == [names.keep(broker, topic)]
+
+    async def messages(self, topic: str, broker: str) -> int:
+        return (await self.at(broker).stream_info(names.stream(topic))).state.messages
+
+    async def add_consumer(self, topic: str, broker: str, durable: str, start: int | None = None) -> None:
+        """A durable reader, from message ``start`` on; without, from the oldest. One that exists stays."""
+        config = ConsumerConfig(
+            durable_name=durable, ack_policy=AckPolicy.EXPLICIT, ack_wait=30, max_ack_pending=4096,
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE if start else DeliverPolicy.ALL, opt_start_seq=start,
+        )  # fmt: skip
+        stream = names.stream(topic)
+        try:
+            await self.at(broker).consumer_info(stream, durable)
+        except NotFoundError:
+            await self.at(broker).add_consumer(stream, config)
+
+    async def _level(self, topic: str, source: str, target: str) -> None:
+        """Until the target has all the source has."""
+        stream = names.stream(topic)
+        while True:
+            wanted = (await self.at(source).stream_info(stream)).state
+            info = await self.at(target).stream_info(stream)
+            if info.state.messages >= wanted.messages:
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def _offset(self, topic: str, target: str) -> int:
+        """How far the source's sequence numbers are ahead of the target's."""
+        stream = names.stream(topic)
+        state = (await self.at(target).stream_info(stream)).state
+        if not state.messages:
+            return 0
+        first = await self.at(target).get_msg(stream, seq=state.first_seq)
+        return int((first.headers or {})[SOURCE].split()[1]) - state.first_seq
+
+
+def _config(topic: str, replicas: int) -> StreamConfig:
+    return StreamConfig(
+        name=names.stream(topic), storage=StorageType.FILE, num_replicas=replicas, max_bytes=MOST_BYTES,
+        duplicate_window=DUPLICATES_S,
+    )  # fmt: skip
+
+
+def _open(config: StreamConfig, topic: str, broker: str) -> StreamConfig:
+    config.subjects = [names.keep(broker, topic)]
+    config.republish = RePublish(src=names.keep(broker, topic), dest=names.deliver(topic))
+    return config

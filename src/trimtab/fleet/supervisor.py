@@ -1,0 +1,143 @@
+"""Starts processes, starts them again when they die, and takes them along when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from trimtab.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+AGAIN_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # pauses before a process that keeps dying is started again
+STEADY_S: Final = 10.0  # one that has lived so long starts with the first pause again
+STOP_S: Final = 5.0  # after a friendly signal, before a hard one
+_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
+
+
+@dataclass(slots=True)
+class Child:
+    """A process that should always run."""
+
+    name: str
+    argv: list[str]
+    log: Path
+    env: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    restarts: int = 0
+
+    def start(self) -> None:
+        # Signals of the terminal (Ctrl-C) go to the supervisor alone, which then ends the others in order.
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.argv,
+                env=os.environ | self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid if self.process else 0
+
+    def tail(self) -> str:
+        """The last line it logged."""
+        try:
+            lines = self.log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
+
+
+def _end_with_parent() -> None:
+    """In the child: a supervisor that is killed leaves nobody behind (Linux; elsewhere agents watch their parent)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+
+
+class Supervisor:
+    """``async with Supervisor() as fleet: await fleet.start(child)``; on leaving, the last started ends first."""
+
+    def __init__(self, on_restart: Callable[[Child], None] = lambda _: None) -> None:
+        self.children: list[Child] = []
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+        self._on_restart = on_restart
+        self._stopping = False
+
+    async def __aenter__(self) -> Supervisor:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def start(self, child: Child) -> None:
+        child.log.parent.mkdir(parents=True, exist_ok=True)
+        child.start()
+        self.children.append(child)
+        self._watchers[child.name] = asyncio.create_task(self._watch(child), name=f"watch {child.name}")
+
+    async def _watch(self, child: Child) -> None:
+        loop = asyncio.get_running_loop()
+        deaths = 0
+        while True:
+            began = loop.time()
+            assert child.process is not None
+            while child.process.poll() is None:
+                await asyncio.sleep(0.05)
+            if self._stopping:
+                return
+            deaths = 0 if loop.time() - began > STEADY_S else deaths
+            await asyncio.sleep(AGAIN_S[min(deaths, len(AGAIN_S) - 1)])
+            deaths += 1
+            child.restarts += 1
+            self._on_restart(child)
+            child.start()
+
+    def find(self, name: str) -> Child:
+        for child in self.children:
+            if child.name == name:
+                return child
+        raise BadInput(f"no process is called '{name}'; there are: {', '.join(c.name for c in self.children)}")
+
+    async def stop(self) -> None:
+        """End them all, the last one started first."""
+        self._stopping = True
+        for child in reversed(self.children):
+            await self._end(child)
+        for watcher in self._watchers.values():
+            watcher.cancel()
+        await asyncio.gather(*self._watchers.values(), return_exceptions=True)
+        self.children.clear()
+
+    async def remove(self, child: Child) -> None:
+        """End one for good."""
+        watcher = self._watchers.pop(child.name)
+        watcher.cancel()
+        await asyncio.gather(watcher, return_exceptions=True)
+        self.children.remove(child)
+        await self._end(child)
+
+    async def _end(self, child: Child) -> None:
+        process = child.process
+        if process is None:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STOP_S
+        if process.poll() is None:
+            process.terminate()
+        while process.poll() is None and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        if process.poll() is None:
+            process.kill()
+            process.wait()

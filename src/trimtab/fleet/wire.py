@@ -1,0 +1,140 @@
+"""Connections to nats-server, and requests in JSON between the parts of a fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import nats
+import nats.errors
+from nats.aio.client import Client as Nats
+
+from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet.credentials import client_context
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from nats.aio.msg import Msg
+
+FOREVER: Final = -1
+PENDING_BYTES: Final = 8 * 1024 * 1024  # kept for a server that is away
+
+
+async def connect(
+    servers: Sequence[str],
+    user: str,
+    password: str,
+    *,
+    name: str,
+    ca: str | None = None,
+    wait_s: float = 3.0,
+    on_error: Callable[[Exception], Awaitable[None]] | None = None,
+    on_disconnect: Callable[[], Awaitable[None]] | None = None,
+    on_reconnect: Callable[[], Awaitable[None]] | None = None,
+) -> Nats:
+    """A connection to one of ``servers`` that comes back by itself for ever, once it has been made."""
+    last: list[Exception] = []
+
+    async def heard(error: Exception) -> None:
+        last.append(error)
+        del last[:-3]
+        if on_error is not None:
+            await on_error(error)
+
+    options: dict[str, Any] = {
+        "servers": list(servers),
+        "user": user,
+        "password": password,
+        "name": name,
+        "error_cb": heard,
+        "reconnect_time_wait": 0.25,
+        "connect_timeout": 2,
+        "ping_interval": 5,
+        "max_outstanding_pings": 3,
+        "pending_size": PENDING_BYTES,
+        "dont_randomize": True,
+    }
+    if ca:
+        options["tls"] = client_context(ca)
+    if on_disconnect is not None:
+        options["disconnected_cb"] = on_disconnect
+    if on_reconnect is not None:
+        options["reconnected_cb"] = on_reconnect
+    connection = Nats()
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_s
+    while True:
+        try:
+            await connection.connect(**options, max_reconnect_attempts=1, allow_reconnect=False)
+        except (OSError, nats.errors.Error, asyncio.TimeoutError) as error:
+            shown = last[-1] if last else error
+            if _denied(error) or _denied(shown):
+                raise BadInput(
+                    f"{_plain(servers)} refuses these credentials; take the client or fleet file of this fleet"
+                ) from None
+            if loop.time() >= deadline:
+                raise Unreachable(f"nothing answers at {_plain(servers)}: {shown or type(error).__name__}") from None
+            await asyncio.sleep(0.05)
+            connection = Nats()
+        else:
+            connection.options["allow_reconnect"] = True
+            connection.options["max_reconnect_attempts"] = FOREVER
+            return connection
+
+
+def _denied(error: Exception) -> bool:
+    return "authorization" in str(error).lower() or isinstance(error, nats.errors.AuthorizationError)
+
+
+def _plain(servers: Sequence[str]) -> str:
+    return ", ".join(server.rsplit("@", 1)[-1] for server in servers)
+
+
+def server_name(connection: Nats) -> str:
+    """Which broker (or hub) a connection has reached."""
+    return str(connection._server_info.get("server_name", ""))
+
+
+async def ask(connection: Nats, subject: str, question: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
+    """A request in JSON. What the other side refuses is raised as ``BadInput``."""
+    try:
+        reply = await connection.request(subject, json.dumps(question).encode(), timeout=timeout_s)
+    except nats.errors.NoRespondersError:
+        raise Unreachable(f"nobody answers to '{subject}': is that part of the fleet running?") from None
+    except (nats.errors.TimeoutError, asyncio.TimeoutError):
+        raise Unreachable(f"no answer to '{subject}' within {timeout_s:g} s") from None
+    except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
+        raise Unreachable(f"'{subject}' cannot be asked: {error}") from None
+    answer: dict[str, Any] = json.loads(reply.data)
+    if "error" in answer:
+        raise BadInput(str(answer["error"]))
+    return answer
+
+
+def answering(
+    handle: Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]],
+) -> Callable[[Msg], Awaitable[None]]:
+    """A subscription callback that answers requests, each in a task of its own; errors become answers."""
+    running: set[asyncio.Task[None]] = set()
+
+    async def answer(message: Msg) -> None:
+        try:
+            question = json.loads(message.data or b"{}")
+            if not isinstance(question, dict):
+                raise BadInput(f"a request is a JSON object, but this came: {message.data[:60]!r}")
+            reply = await handle(question) or {}
+        except BadInput as error:
+            reply = {"error": str(error), "kind": type(error).__name__}
+        except (ValueError, KeyError, TypeError) as error:
+            reply = {"error": f"the request was not understood: {type(error).__name__} {error}"}
+        if message.reply:
+            await message.respond(json.dumps(reply).encode())
+
+    async def spawn(message: Msg) -> None:
+        task = asyncio.create_task(answer(message))
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+    return spawn

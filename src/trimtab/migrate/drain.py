@@ -1,0 +1,26 @@
+"""Where to put what must leave a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trimtab.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def spread(units: Iterable[str], carried: Mapping[str, int], leaving: str) -> dict[str, str]:
+    """Each of ``units`` to the broker that carries fewest then; ``carried`` counts units by broker.
+
+    Counts are all that is known before a load has been measured; a controller does better.
+    """
+    count = {broker: units for broker, units in sorted(carried.items()) if broker != leaving}
+    if not count:
+        raise BadInput(f"{leaving} is the last broker: there is nowhere to move what it serves; add a broker first")
+    target: dict[str, str] = {}
+    for unit in sorted(units):
+        emptiest = min(count, key=count.__getitem__)
+        target[unit] = emptiest
+        count[emptiest] += 1
+    return target

@@ -1,0 +1,1 @@
+"""What is true now: mergeable summaries of constant size."""

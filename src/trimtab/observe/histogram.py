@@ -1,0 +1,61 @@
+"""A latency histogram of constant relative error that can be merged and sent.
+
+Buckets grow by a factor of 2**(1/8), so a percentile is right within 4.5 %, from a microsecond to a day; only
+buckets that were hit are kept. Two histograms add up to the histogram of both (as HdrHistogram's and
+DDSketch's do), which is what lets a broker report a topic at a cost that does not grow with its clients.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PER_OCTAVE: Final = 8
+SMALLEST_S: Final = 1e-6
+LARGEST_S: Final = 86_400.0
+_SCALE: Final = PER_OCTAVE / math.log(2.0)
+_BASE: Final = math.log(SMALLEST_S)
+
+
+class Histogram:
+    """Counts of durations in seconds."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self, counts: Mapping[int, int] | None = None) -> None:
+        self.counts: dict[int, int] = dict(counts or {})
+
+    def add(self, seconds: float) -> None:
+        bucket = 0 if seconds <= SMALLEST_S else int((math.log(min(seconds, LARGEST_S)) - _BASE) * _SCALE)
+        self.counts[bucket] = self.counts.get(bucket, 0) + 1
+
+    def merge(self, other: Histogram) -> None:
+        for bucket, count in other.counts.items():
+            self.counts[bucket] = self.counts.get(bucket, 0) + count
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def percentile(self, share: float) -> float:
+        """The duration that ``share`` of all do not exceed; NaN if there are none."""
+        needed = share * self.total
+        if not self.counts:
+            return math.nan
+        seen = 0
+        for bucket in sorted(self.counts):
+            seen += self.counts[bucket]
+            if seen >= needed:
+                break
+        return SMALLEST_S * 2.0 ** ((bucket + 0.5) / PER_OCTAVE)  # the middle, as ratios go
+
+    def encode(self) -> list[list[int]]:
+        """Pairs of bucket and count, for JSON."""
+        return [[bucket, count] for bucket, count in sorted(self.counts.items())]
+
+    @classmethod
+    def decode(cls, pairs: list[list[int]]) -> Histogram:
+        return cls({int(bucket): int(count) for bucket, count in pairs})
