@@ -32,8 +32,11 @@ def list_experiments(as_json: bool) -> None:
 @click.option("--out", type=click.Path(file_okay=False), help="Folder for results [default: out/lab/NAME].")
 @click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True,
               help="Processes; an experiment that takes times uses one.")  # fmt: skip
+@click.option("--moves", type=click.IntRange(min=1), help="How many, in an experiment that makes moves.")
 @output.json_option
-def run_experiment(name: str, seeds: int | None, out: str | None, workers: int, as_json: bool) -> None:
+def run_experiment(
+    name: str, seeds: int | None, out: str | None, workers: int, moves: int | None, as_json: bool
+) -> None:
     """Run experiment NAME. A run that was stopped goes on where it was.
 
     Exit code 1 if a bar is missed.
@@ -44,10 +47,14 @@ def run_experiment(name: str, seeds: int | None, out: str | None, workers: int, 
     home = Path(out) if out else Path("out/lab") / name
     with output.progress(quiet=as_json) as bar, output.writing(home / "report.md"):
         step = bar.add_task(name, total=None)
-        finished = run(name, seeds, home, workers, lambda done, total: bar.update(step, completed=done, total=total))
+        knobs = {} if moves is None else {"moves": moves}
+        finished = run(
+            name, seeds, home, workers, lambda done, total: bar.update(step, completed=done, total=total), **knobs
+        )
     if as_json:
         output.print_json(
             {
+                **finished.figures,
                 "experiment": name,
                 "out": str(home),
                 "rows": finished.rows,

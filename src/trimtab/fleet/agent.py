@@ -143,7 +143,7 @@ class Agent:
     # Clients.
 
     async def _ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {"broker": self.broker, "pid": os.getpid()}
+        return {"broker": self.broker, "pid": os.getpid(), "hosts": {name: host.live for name, host in self.hosts.items()}}
 
     async def _hello(self, question: dict[str, Any]) -> dict[str, Any]:
         """A client has come to this broker; it keeps its home if it has one."""
@@ -300,9 +300,7 @@ class Agent:
             for number, part in enumerate(parts):
                 piece = {"topic": name, "move": question["id"], "part": number, "of": len(parts), "state": part}
                 await wire.ask(self.connection, f"ask.{target}.take", piece, 5.0)
-        if topic.persistent and await self.store.is_open(name, self.broker):
-            await self.store.close(name, self.broker)
-        return {}
+        return await self.store.close(name, self.broker) if topic.persistent else {}
 
     async def _take(self, question: dict[str, Any]) -> dict[str, Any]:
         parts = self._parts.setdefault(question["move"], [])
@@ -320,13 +318,23 @@ class Agent:
     async def _activate(self, question: dict[str, Any]) -> dict[str, Any]:
         name = question["topic"]
         if not await self.store.is_open(name, self.broker):
-            await self.store.finish(name, question["source"], self.broker)
+            # Closing again is harmless, and tells what an executor that was killed has forgotten.
+            closed = question.get("closed") or await self.store.close(name, question["source"])
+            await self.store.finish(name, self.broker, closed)
             await self.store.open(name, self.broker)
         return {}
 
     async def _drain(self, question: dict[str, Any]) -> dict[str, Any]:
         await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - self._started)))
-        await self.links.gone(question["topic"], question["client"], float(question["wait_s"]))
+        topic, client = question["topic"], question["client"]
+
+        def leaving(its_topic: str, its_client: str) -> bool:
+            if topic:
+                return its_topic == topic and client in ("", its_client)
+            record = self.registry.get(f"topic.{its_topic}")  # a client's move takes along what is placed by client
+            return its_client == client and record is not None and record["unit"] == "client"
+
+        await self.links.gone(leaving, float(question["wait_s"]))
         return {}
 
     async def _retire(self, question: dict[str, Any]) -> dict[str, Any]:

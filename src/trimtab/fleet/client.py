@@ -28,6 +28,7 @@ from trimtab.fleet.outbox import Outbox
 from trimtab.fleet.reader import Reader
 from trimtab.fleet.registry import Topic
 from trimtab.fleet.subscription import PENDING_MESSAGES, Subscription
+from trimtab.fleet.turnstile import Turnstile
 from trimtab.fleet.wires import Wire, Wires
 from trimtab.observe.report import TopicReport
 
@@ -52,36 +53,42 @@ def connect(
     name: str | None = None,
     home: str | None = None,
     position: tuple[float, float] | None = None,
+    addresses: dict[str, str] | None = None,
 ) -> Client:
     """A client of the fleet whose client file (or the folder it is in) is ``fleet``; use it with ``async with``.
 
     ``name`` stays the same over restarts if the client should keep its home; ``home`` is the broker it would
-    like at first; ``position`` is latitude and longitude in degrees.
+    like at first; ``position`` is latitude and longitude in degrees; ``addresses`` are URLs by broker, where
+    this client reaches brokers under other addresses than they know themselves by.
     """
     path = Path(fleet) if fleet is not None else fleet_home()
     if path.is_dir() or path.suffix != ".json":
         path = path / CLIENT_FILE
     known = read_secret(path, "start a fleet with trimtab up, or copy the file from the fleet's machine")
-    return Client(known, name or f"client-{secrets.token_hex(4)}", home, position)
+    return Client(known, name or f"client-{secrets.token_hex(4)}", home, position, addresses)
 
 
 class Client:
     """A publisher and subscriber. Made by ``trimtab.connect``."""
 
     def __init__(
-        self, known: dict[str, Any], name: str, home: str | None, position: tuple[float, float] | None
-    ) -> None:
+        self, known: dict[str, Any], name: str, home: str | None, position: tuple[float, float] | None,
+        addresses: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.name = names.client_name(name)
         self.position = position
         self.home = ""
         self.moves = 0  # routes that were changed while in use
         self._wanted_home = home
-        self._brokers: dict[str, list[str]] = known["brokers"]
+        self._addresses = {broker: [url] for broker, url in (addresses or {}).items()}
+        self._brokers: dict[str, list[str]] = known["brokers"] | self._addresses
         self._wires = Wires(self.name, known["user"], known["password"], known.get("ca"), self._on_error)
         self._base: Wire | None = None  # for questions; the home's
         self._routes: dict[str, _Route] = {}
         self._subscriptions: list[Subscription | Reader] = []
         self._stamper = Stamper(self.name)
+        self._closing = False
+        self._gates: dict[str, Turnstile] = {}  # by topic: publishers pass in order, and wait while it is closed
         self._opening: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -96,7 +103,7 @@ class Client:
         try:
             question = {"client": self.name, "home": wanted, "position": self.position}
             answer = await self._ask_agent(base, "hello", question)
-            self._brokers |= answer["brokers"]
+            self._brokers |= answer["brokers"] | self._addresses
             self.home = answer["home"]
             base.users.add(self)
             if self.home != base.broker:
@@ -114,15 +121,14 @@ class Client:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._closing = True  # for Python 3.11's wait_for may swallow a cancellation
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for subscription in self._subscriptions:
-            for broker in list(subscription._on):
-                await subscription.leave(broker)
-        for each in self._wires:
-            with contextlib.suppress(Exception):
-                await self._report_to(each, links={})
+        leaving = [each.leave(broker) for each in self._subscriptions for broker in list(each._on)]
+        await asyncio.gather(*leaving, return_exceptions=True)
+        up = [each for each in self._wires if each.nats.is_connected]
+        await asyncio.gather(*(self._report_to(each, links={}) for each in up), return_exceptions=True)
         await self._wires.close()
 
     # Topics.
@@ -168,13 +174,14 @@ class Client:
 
     async def publish(self, topic: str, data: bytes | str) -> None:
         """Send a message. To a persistent topic, this returns when the message is stored, and not before."""
+        gate = self._gates.get(topic)
+        if gate is not None and gate.busy:
+            await gate.enter()
         route = self._routes.get(topic)
         if route is None or not route.publishing:
-            route = await self._open(topic, publishing=True)
+            route = await self._open_to_publish(topic)
         if isinstance(data, str):
             data = data.encode()
-        if route.gate is not None:
-            await route.gate.wait()
         if route.outbox is not None:
             await route.outbox.send(data, self._stamper.next(topic))
         else:
@@ -185,7 +192,7 @@ class Client:
                 self._stamper.undo(topic)
                 limit = route.wire.nats.max_payload
                 raise BadInput(f"a message of {len(data):,} bytes is over the limit of {limit:,}") from None
-            except nats.errors.OutboundBufferLimitError:
+            except (nats.errors.OutboundBufferLimitError, nats.errors.ConnectionClosedError):
                 self._stamper.undo(topic)
                 raise Unreachable(f"broker '{route.broker}' is away, and no more can be kept for it") from None
         route.sent_msgs += 1
@@ -245,6 +252,15 @@ class Client:
 
     # Routes.
 
+    async def _open_to_publish(self, topic: str) -> _Route:
+        """What is published meanwhile waits its turn."""
+        gate = self._gates.setdefault(names.topic_name(topic), Turnstile())
+        gate.close()
+        try:
+            return await self._open(topic, publishing=True)
+        finally:
+            gate.open()
+
     async def _open(
         self, topic: str, *, publishing: bool = False, subscription: Subscription | Reader | None = None
     ) -> _Route:
@@ -254,10 +270,10 @@ class Client:
             if route is None:
                 answer = await self._ask_agent(self._base, "route", {"client": self.name, "topic": topic})
                 broker, record = answer["broker"], Topic(topic, **answer["topic"])
-                if answer["urls"]:
-                    self._brokers[broker] = answer["urls"]
-                chosen = await self._wires.to(broker, self._brokers.get(broker, []), topic)
-                route = _Route(record, broker, chosen, answer["revision"])
+                self._brokers[broker] = self._addresses.get(broker) or answer["urls"] or self._brokers.get(broker, [])
+                use = object()
+                chosen = await self._wires.to(broker, self._brokers.get(broker, []), use)
+                route = _Route(record, broker, chosen, use)
                 if record.persistent:
                     route.outbox = Outbox(record, self._start)
                 await self._listen_for_changes(route)
@@ -281,7 +297,7 @@ class Client:
             if route.changes is not None:
                 with contextlib.suppress(Exception):
                     await route.changes.unsubscribe()
-            await self._wires.let_go(route.wire, topic)
+            await self._wires.let_go(route.wire, route.use)
 
     async def _follow_client(self, base: Wire) -> None:
         """Listen for a new home."""
@@ -327,9 +343,15 @@ class Client:
         async with route.moving:
             if route.broker == broker or self._routes.get(route.topic.name) is not route:
                 return
-            topic, old, left = route.topic.name, route.wire, route.broker
+            topic, old, left, used = route.topic.name, route.wire, route.broker, route.use
+            # The store has moved already; until the new connection stands, the old one reaches it too.
+            if route.outbox is not None and not route.topic.processor:
+                route.outbox.aim(old.nats, names.keep(broker, topic))
+            for reader in (each for each in route.subscriptions if isinstance(each, Reader)):
+                await reader.listen(broker, old.nats)
             try:
-                new = await self._wires.to(broker, await self._urls(broker), topic)
+                use = object()
+                new = await self._wires.to(broker, await self._urls(broker), use)
                 peers: list[str] = []
                 for subscription in route.subscriptions:
                     await subscription.listen(broker, new.nats)
@@ -337,35 +359,44 @@ class Client:
                     answer = await self._ask_agent(new, "open", {"topic": topic, "client": self.name, "role": role})
                     peers = answer["peers"]
             except BadInput as error:
-                for subscription in route.subscriptions:
+                for subscription in (each for each in route.subscriptions if isinstance(each, Subscription)):
                     await subscription.leave(broker)
                 reason = f"client '{self.name}' cannot reach '{broker}': {error}"
                 await self._tell(old, "refuse", {"topic": topic, "reason": reason})
                 return
             if route.publishing and route.topic.processor and route.topic.unit == "client":
                 # What went to the old home must be processed before anything the new home gets.
-                route.gate = asyncio.Event()
+                gate = self._gates[topic]
+                gate.close()
                 with contextlib.suppress(BadInput):
                     await self._ask_agent(old, "flush", {"topic": topic}, timeout_s=5.0)
-            route.broker, route.wire = broker, new
+            route.broker, route.wire, route.use = broker, new, use
+            route.leaving.append(left)
             route.aim()
-            if route.gate is not None:
-                route.gate.set()
-                route.gate = None
+            if topic in self._gates:
+                self._gates[topic].open()
             self.moves += 1
             if any(isinstance(each, Subscription) for each in route.subscriptions):
                 await old.emptied(new, peers)
-            for subscription in route.subscriptions:
+            for subscription in (each for each in route.subscriptions if isinstance(each, Subscription)):
                 await subscription.leave(left)
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(old.nats.flush(), 2.0)
-            await self._tell(old, "close", {"topic": topic})
-            await self._wires.let_go(old, topic)
+            self._start(self._leave_behind(route, old, left, used))
+
+    async def _leave_behind(self, route: _Route, old: Wire, left: str, used: object) -> None:
+        """The end of a move, which need not hold up the next one."""
+        for reader in (each for each in route.subscriptions if isinstance(each, Reader)):
+            await reader.settle()
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(old.nats.flush(), 2.0)
+        route.leaving.remove(left)
+        if left not in (*route.leaving, route.broker):
+            await self._tell(old, "close", {"topic": route.topic.name})
+        await self._wires.let_go(old, used)
 
     async def _urls(self, broker: str) -> list[str]:
         if broker not in self._brokers:
             answer = await self._ask_agent(self._base, "hello", {"client": self.name, "position": self.position})
-            self._brokers |= answer["brokers"]
+            self._brokers |= answer["brokers"] | self._addresses
         return self._brokers.get(broker, [])
 
     async def _ask_agent(
@@ -394,18 +425,40 @@ class Client:
             log.error("client %s: %r", self.name, task.exception())
 
     async def _ticks(self) -> None:
-        while True:
+        while not self._closing:
             await asyncio.sleep(TICK_S)
             now = time.time()
             for subscription in self._subscriptions:
                 await subscription.tick(now)
 
     async def _reports(self) -> None:
-        while True:
+        while not self._closing:
             await asyncio.sleep(REPORT_S)
-            for each in self._wires:
-                with contextlib.suppress(BadInput):
-                    await self._report_to(each)
+            await self._mend()
+            up = [each for each in self._wires if each.nats.is_connected]
+            for error in await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True):
+                if isinstance(error, Exception) and not isinstance(error, BadInput):
+                    log.error("client %s: %r", self.name, error)
+
+    async def _mend(self) -> None:
+        """nats-py gives a connection up for good on some errors of a server that starts anew: make another."""
+        for route in list(self._routes.values()):
+            if route.wire.nats.is_closed and not route.moving.locked():
+                async with route.moving:
+                    with contextlib.suppress(BadInput):
+                        use = object()
+                        route.wire = await self._wires.to(route.broker, self._brokers.get(route.broker, []), use)
+                        route.use = use
+                        for subscription in route.subscriptions:
+                            subscription.lost(route.broker)
+                            await subscription.listen(route.broker, route.wire.nats)
+                        route.aim()
+        if self._base is not None and self._base.nats.is_closed:
+            with contextlib.suppress(BadInput):
+                self._base = await self._wires.to(self.home, self._brokers.get(self.home, []), self)
+                await self._follow_client(self._base)
+                for route in self._routes.values():
+                    await self._listen_for_changes(route)
 
     async def _report_to(self, to: Wire, links: dict[str, list[str]] | None = None) -> None:
         topics: dict[str, Any] = {}
@@ -418,14 +471,14 @@ class Client:
             if encoded := report.encode():
                 topics[route.topic.name] = encoded
         if links is None:
-            links = {route.topic.name: route.roles for route in routes}
+            here = (r for r in self._routes.values() if to.broker in (r.broker, *r.leaving))
+            links = {route.topic.name: route.roles for route in here}
         followed = {route.topic.name: route.broker for route in routes if not route.moving.locked()}
         question = {"topics": topics, "links": links, "routes": followed}
         answer = await self._ask_agent(to, "report", question, timeout_s=2.0)
         for topic, better in answer["stale"].items():
             if topic in self._routes:
-                if better["urls"]:
-                    self._brokers[better["broker"]] = better["urls"]
+                self._brokers.setdefault(better["broker"], better["urls"])
                 self._start(self._follow(self._routes[topic], better["broker"]))
 
     async def _on_error(self, error: Exception) -> None:
@@ -440,16 +493,16 @@ class Client:
 class _Route:
     """How a client reaches one topic now."""
 
-    def __init__(self, topic: Topic, broker: str, to: Wire, revision: int) -> None:
+    def __init__(self, topic: Topic, broker: str, to: Wire, use: object) -> None:
         self.topic = topic
         self.broker = broker
         self.wire = to
-        self.revision = revision
+        self.use = use  # what keeps the wire open
+        self.leaving: list[str] = []  # brokers that are not quite left yet
         self.subject = ""
         self.publishing = False
         self.subscriptions: list[Subscription | Reader] = []
         self.outbox: Outbox | None = None
-        self.gate: asyncio.Event | None = None  # there while publishers must wait
         self.changes: Any = None
         self.sent_msgs = 0
         self.sent_bytes = 0

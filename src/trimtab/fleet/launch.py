@@ -86,7 +86,7 @@ class Launch:
 
     async def start_broker(
         self, name: str, *, port: int | None = None, routes: Sequence[str] | None = None, advertise: str = "",
-        hub_leaf: str = "", stores: int = 1, mqtt_port: int | None = None,
+        hub_leaf: str = "", stores: int = 1, mqtt_port: int | None = None, mesh_port: int | None = None,
     ) -> Site:  # fmt: skip
         """A broker. ``routes`` are mesh addresses of others in its area; without, those the registry knows."""
         names.broker_name(name)
@@ -95,12 +95,12 @@ class Launch:
         if name in self.sites:
             raise BadInput(f"broker '{name}' runs already")
         fleet = replace(self.fleet, hub_leaf=hub_leaf) if hub_leaf else self.fleet
-        if port:
-            server.check_port(self.host, port)
-        if mqtt_port:
-            server.check_port(self.host, mqtt_port)
+        for chosen in (port, mqtt_port, mesh_port):
+            if chosen:
+                server.check_port(self.host, chosen)
         free = iter(server.free_ports(self.host, 4 + 2 * stores))
-        client, leaf, mesh, mqtt = (Address(self.host, chosen or next(free)) for chosen in (port, None, None, mqtt_port))
+        wanted = (port, None, mesh_port, mqtt_port)
+        client, leaf, mesh, mqtt = (Address(self.host, chosen or next(free)) for chosen in wanted)
         if routes is None:
             routes = await self._known_routes(name)
         front = Front(name, self.area, client, leaf, mesh, tuple(routes), advertise)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trimtab.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Match = Callable[[str, str], bool]  # topic, client
 
 EXPIRE_S: Final = 4.0  # a client that has not reported for so long is gone
 
@@ -17,7 +22,7 @@ class Links:
 
     _seen: dict[tuple[str, str], float] = field(default_factory=dict)  # (topic, client) -> last heard of
     _roles: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    _waiting: list[tuple[str, str, asyncio.Future[None]]] = field(default_factory=list)
+    _waiting: list[tuple[Match, asyncio.Future[None]]] = field(default_factory=list)
 
     def open(self, topic: str, client: str, role: str) -> None:
         self._seen[topic, client] = asyncio.get_running_loop().time()
@@ -61,36 +66,29 @@ class Links:
     def clients(self) -> set[str]:
         return {client for _, client in self._seen}
 
-    async def gone(self, topic: str, client: str, wait_s: float) -> None:
-        """Until no link of the topic, or of the client, or of both is left here; an empty name means any."""
-        if not self._any(topic, client):
+    async def gone(self, match: Match, wait_s: float) -> None:
+        """Until no link for which ``match(topic, client)`` is left here."""
+        if not any(match(*link) for link in self._seen):
             return
-        waiter = (topic, client, asyncio.get_running_loop().create_future())
+        waiter = (match, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         try:
-            await asyncio.wait_for(waiter[2], wait_s)
+            await asyncio.wait_for(waiter[1], wait_s)
         except asyncio.TimeoutError:
-            left = sum(self._matches(link, topic, client) for link in self._seen)
-            raise BadInput(f"{left} clients are still there after {wait_s:g} s") from None
+            left = [client for topic, client in self._seen if match(topic, client)]
+            raise BadInput(f"{len(left)} links are still there after {wait_s:g} s, of {left[0]} for one") from None
         finally:
             self._waiting.remove(waiter)
 
     def refuse(self, topic: str, client: str, reason: str) -> None:
         """A client says that it cannot leave."""
-        for wanted_topic, wanted_client, waiter in self._waiting:
-            if wanted_client == client and wanted_topic in ("", topic) and not waiter.done():
+        for match, waiter in self._waiting:
+            if not waiter.done() and any(match(*link) for link in self._seen if link[1] == client and topic in ("", link[0])):
                 waiter.set_exception(BadInput(reason))
 
     def _forget(self, link: tuple[str, str]) -> None:
         self._seen.pop(link, None)
         self._roles.pop(link, None)
-        for topic, client, waiter in self._waiting:
-            if not waiter.done() and not self._any(topic, client):
+        for match, waiter in self._waiting:
+            if not waiter.done() and not any(match(*each) for each in self._seen):
                 waiter.set_result(None)
-
-    def _any(self, topic: str, client: str) -> bool:
-        return any(self._matches(link, topic, client) for link in self._seen)
-
-    @staticmethod
-    def _matches(link: tuple[str, str], topic: str, client: str) -> bool:
-        return topic in ("", link[0]) and client in ("", link[1])

@@ -61,6 +61,7 @@ class Mover:
         self._records: dict[str, dict[str, Any]] = {}  # id -> move, phases with times; in order of start
         self._moves: dict[str, Move] = {}  # under way
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._released: dict[str, Any] = {}  # id -> what the source said on handing over
         self._ids = itertools.count()
         self._began = f"{time.time_ns() // 1_000_000:x}"
         self._bucket: KeyValue | None = None
@@ -157,11 +158,13 @@ class Mover:
                     before = move.phase
                     move, instructions = advance(move, event)
                     self._moves[move.id] = move
-                    if move.phase != before:
+                    if move.phase != before and not move.phase.over:
                         await self._record(move)
                     for instruction in instructions:
                         event = await self._perform(move, instruction)
-                    if move.phase.over:
+                    if move.phase.over:  # and only now: who sees it may order the next move
+                        self._moves.pop(move.id, None)
+                        await self._record(move)
                         return
                     if not isinstance(event, Succeeded) and move.phase in (Phase.ROLLING_BACK, Phase.ACTIVATING):
                         await asyncio.sleep(AGAIN_S)
@@ -171,8 +174,7 @@ class Mover:
             log.exception("move %s", move)
             raise
         finally:
-            if move.phase.over:
-                self._moves.pop(move.id, None)
+            self._released.pop(move.id, None)
             self._tasks.pop(move.id, None)
 
     async def _perform(self, move: Move, instruction: Instruction) -> Event:
@@ -185,10 +187,11 @@ class Mover:
                 limit = COPY_S if move.durable else PREPARE_S
                 return await self._order(move.target, "prepare", about | {"record": record}, limit, TargetLost())
             case HandOver():
-                return await self._order(move.source, "release", about, HAND_OVER_S, SourceLost())
+                return await self._order(move.source, "release", about, HAND_OVER_S, SourceLost(), self._released)
             case Switch(to):
                 return await self._switch(move, to)
             case Activate():
+                about["closed"] = self._released.get(move.id)
                 return await self._order(move.target, "activate", about, HAND_OVER_S, TargetLost())
             case Drain():
                 return await self._order(move.source, "drain", about | {"wait_s": DRAIN_S}, DRAIN_S + 5, SourceLost())
@@ -205,9 +208,14 @@ class Mover:
                     await self._order(move.target, "retire", about, PREPARE_S, TargetLost())
                 return await self._switch(move, move.source)
 
-    async def _order(self, broker: str, verb: str, question: dict[str, Any], limit_s: float, lost: Event) -> Event:
+    async def _order(
+        self, broker: str, verb: str, question: dict[str, Any], limit_s: float, lost: Event,
+        answers: dict[str, Any] | None = None,
+    ) -> Event:  # fmt: skip
         try:
-            await wire.ask(self._keeper.connection, f"ask.{broker}.{verb}", question, limit_s)
+            answer = await wire.ask(self._keeper.connection, f"ask.{broker}.{verb}", question, limit_s)
+            if answers is not None:
+                answers[question["id"]] = answer
         except Unreachable:
             return lost
         except BadInput as error:

@@ -48,7 +48,7 @@ class Outbox:
         self._numbers = itertools.count()
         self._entries: dict[int, _Entry] = {}  # in the order of publication
         self._careful = True  # only the oldest is on its way
-        self._soon = False
+        self._refused = False
         self._wake = asyncio.Event()
         self._room = asyncio.Semaphore(WINDOW)
         self._runner: asyncio.Task[None] | None = None
@@ -56,8 +56,10 @@ class Outbox:
 
     def aim(self, nats: Nats, subject: str) -> None:
         """From now on to this subject; whatever is open is sent again."""
-        self._nats, self._subject, self._inbox = nats, subject, ""
-        self._careful = self._soon = True
+        if nats is not self._nats:
+            self._nats, self._inbox = nats, ""
+        self._subject = subject
+        self._careful = True
         self._wake.set()
         if self._runner is None:
             self._runner = self._start(self._run())
@@ -87,11 +89,12 @@ class Outbox:
     async def _run(self) -> None:
         oldest = -1
         while True:
-            pause = SOON_S if self._soon else AGAIN_S
-            self._soon = False
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause)
+                await asyncio.wait_for(self._wake.wait(), AGAIN_S)
             self._wake.clear()
+            if self._refused:
+                self._refused = False
+                await asyncio.sleep(SOON_S)
             if not self._inbox and self._nats is not None:
                 await self._listen(self._nats)
             first = next(iter(self._entries), None)
@@ -118,7 +121,7 @@ class Outbox:
         number = int(raw.subject.rsplit(".", 1)[1])
         refused = (raw.headers or {}).get("Status") == "503" or (raw.data and "error" in json.loads(raw.data))
         if refused:
-            self._careful = self._soon = True
+            self._careful = self._refused = True
             self._wake.set()
             return
         entry = self._entries.pop(number, None)

@@ -7,13 +7,10 @@ import contextlib
 import inspect
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import nats.errors
-from nats.js.errors import APIError, NotFoundError
-
-from trimtab.fleet import names
 from trimtab.fleet.message import MESSAGE_ID, Message, stamped
+from trimtab.fleet.puller import Puller
 from trimtab.fleet.store import Store
 from trimtab.migrate.catchup import Catchup
 from trimtab.observe.report import TopicReport
@@ -25,9 +22,6 @@ if TYPE_CHECKING:
     from trimtab.fleet.subscription import Callback
 
 log = logging.getLogger("trimtab.client")
-BATCH: Final = 256
-WAIT_S: Final = 1.0  # of one request for messages
-AGAIN_S: Final = 0.05
 
 
 class _Read(Message):
@@ -50,8 +44,8 @@ class Reader:
         self._callback = callback
         self._catchup = Catchup()
         self._turn = asyncio.Lock()
-        self._on: dict[str, asyncio.Task[None]] = {}  # broker -> reading there
-        self._ending: set[str] = set()
+        self._on: dict[str, Puller] = {}  # by broker whose store is read; at most one
+        self._finishing: list[asyncio.Task[None]] = []
         self._begun = False
 
     @property
@@ -63,24 +57,37 @@ class Reader:
         return self._catchup.duplicates
 
     async def listen(self, broker: str, connection: Nats) -> None:
-        """Read there. Only the first time is the position made; after a move it has come along."""
-        if broker not in self._on:
-            if not self._begun:
-                await Store(connection).add_consumer(self.topic, broker, self.durable)
-                self._begun = True
-            self._ending.discard(broker)
-            self._on[broker] = asyncio.create_task(self._read(broker, connection))
+        """Read there from now on, over this connection, which may be to another broker.
+
+        Only the first time is the position made; after a move it has come along.
+        """
+        if not self._begun:
+            await Store(connection).add_consumer(self.topic, broker, self.durable)
+            self._begun = True
+        old = self._on.get(broker)
+        if old is not None and old.connection is connection:
+            return
+        for other in [other for other in self._on if other != broker]:
+            await self._on.pop(other).abandon()
+        self._on[broker] = Puller(self.topic, broker, self.durable, connection, self._accept)
+        if old is not None:
+            self._finishing.append(asyncio.create_task(old.finish()))
+
+    async def settle(self) -> None:
+        """Until nothing is under way over an earlier connection."""
+        finishing, self._finishing = self._finishing, []
+        await asyncio.gather(*finishing, return_exceptions=True)
 
     async def leave(self, broker: str) -> None:
-        task = self._on.pop(broker, None)
-        if task is None:
-            return
-        self._ending.add(broker)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(task), WAIT_S + 1.0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        self._ending.discard(broker)
+        puller = self._on.pop(broker, None)
+        if puller is not None:
+            await puller.finish()
+
+    def lost(self, broker: str) -> None:
+        """The connection used for this broker is gone."""
+        old = self._on.pop(broker, None)
+        if old is not None:
+            self._finishing.append(asyncio.create_task(old.abandon()))
 
     def owns(self, subscription: object) -> bool:
         return False
@@ -94,43 +101,18 @@ class Reader:
                 for message in self._catchup.overdue(now):
                     await self._give(message)  # type: ignore[arg-type]
 
-    async def _read(self, broker: str, connection: Nats) -> None:
-        jetstream = connection.jetstream(domain=broker, timeout=2)
-        source: Any = None
-        while broker not in self._ending:
-            try:
-                if source is None:
-                    await jetstream.consumer_info(names.stream(self.topic), self.durable)
-                    source = await jetstream.pull_subscribe_bind(self.durable, names.stream(self.topic))
-                batch = await source.fetch(BATCH, timeout=WAIT_S)
-            except (nats.errors.TimeoutError, asyncio.TimeoutError):
-                continue
-            except (NotFoundError, APIError, nats.errors.Error, OSError) as error:
-                log.debug("reading %s at %s: %s", self.topic, broker, error)
-                if source is not None:
-                    with contextlib.suppress(Exception):
-                        await source.unsubscribe()
-                source = None
-                await asyncio.sleep(AGAIN_S)
-                continue
-            async with self._turn:
-                for raw in batch:
-                    await self._accept(raw)
-        if source is not None:
-            with contextlib.suppress(Exception):
-                await source.unsubscribe()
-
     async def _accept(self, raw: Msg) -> None:
         plain = stamped(self.topic, raw.data, (raw.headers or {}).get(MESSAGE_ID, ""))
         message = _Read(
             plain.topic, plain.data, plain.publisher, plain.seq, plain.sent_at, plain.source, plain.number
         )
         message.raw = raw
-        before = self._catchup.duplicates
-        for ready in self._catchup.accept(message, time.time()):
-            await self._give(ready)
-        if self._catchup.duplicates > before:
-            await _done(raw)
+        async with self._turn:
+            before = self._catchup.duplicates
+            for ready in self._catchup.accept(message, time.time()):
+                await self._give(ready)
+            if self._catchup.duplicates > before:
+                await _done(raw)
 
     async def _give(self, message: _Read) -> None:
         self.received += 1

@@ -128,6 +128,7 @@ def front_config(fleet: Fleet, front: Front) -> str:
         "authorization": {"user": "route", "password": fleet.route, "timeout": 5},
         "routes": [f"nats://route:{fleet.route}@{route}" for route in front.routes],
         "connect_retries": 5,
+        "no_advertise": True,  # a client goes where its route says, not to any server that is up
     }
     if front.advertise:
         cluster["advertise"] = front.advertise

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nats.js.api import (
     AckPolicy,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 DUPLICATES_S: Final = 120.0  # how long a stream remembers message ids
 MOST_BYTES: Final = 1 << 30  # a stream keeps its newest messages up to this
 SOURCE: Final = "Nats-Stream-Source"  # in a copied message: stream, sequence there, ...
-POLL_S: Final = 0.02
+POLL_S: Final = 0.005
 
 
 class Store:
@@ -68,24 +68,25 @@ class Store:
             raise BadInput(f"topic '{topic}' cannot be stored at '{target}': {error.description}") from None
         await self._level(topic, source, target)
 
-    async def close(self, topic: str, source: str) -> None:
-        """The source takes no more messages."""
+    async def close(self, topic: str, source: str) -> dict[str, Any]:
+        """The source takes no more messages; what the target must have before it may open."""
         config = (await self.at(source).stream_info(names.stream(topic))).config
         config.subjects = [f"retired.{source}.{topic}"]
         config.republish = None
-        await self.at(source).update_stream(config)
-
-    async def finish(self, topic: str, source: str, target: str) -> None:
-        """After ``close``: the last messages and the consumers' positions reach the target."""
-        await self._level(topic, source, target)
-        offset = await self._offset(topic, target)
+        state = (await self.at(source).update_stream(config)).state
+        read = {}
         for consumer in await self.at(source).consumers_info(names.stream(topic)):
-            durable = consumer.config.durable_name
-            if not durable:
-                continue
-            acked = consumer.ack_floor.stream_seq if consumer.ack_floor else 0
-            start = max(1, acked + 1 - offset)
-            await self.add_consumer(topic, target, durable, start)
+            if consumer.config.durable_name:
+                read[consumer.config.durable_name] = consumer.ack_floor.stream_seq if consumer.ack_floor else 0
+        return {"messages": state.messages, "read": read}
+
+    async def finish(self, topic: str, target: str, closed: dict[str, Any]) -> None:
+        """After ``close``: the last messages and the consumers' positions are at the target."""
+        while await self.messages(topic, target) < closed["messages"]:
+            await asyncio.sleep(POLL_S)
+        offset = await self._offset(topic, target)
+        for durable, read in closed["read"].items():
+            await self.add_consumer(topic, target, durable, max(1, read + 1 - offset))
 
     async def open(self, topic: str, target: str) -> None:
         """The target takes messages, and follows nobody any more."""
@@ -103,6 +104,13 @@ class Store:
         except NotFoundError:
             return False
         return info.config.subjects == [names.keep(broker, topic)]
+
+    async def exists(self, topic: str, broker: str) -> bool:
+        try:
+            await self.at(broker).stream_info(names.stream(topic))
+        except NotFoundError:
+            return False
+        return True
 
     async def messages(self, topic: str, broker: str) -> int:
         return (await self.at(broker).stream_info(names.stream(topic))).state.messages
@@ -123,11 +131,10 @@ class Store:
         """Until the target has all the source has."""
         stream = names.stream(topic)
         while True:
-            wanted = (await self.at(source).stream_info(stream)).state
-            info = await self.at(target).stream_info(stream)
-            if info.state.messages >= wanted.messages:
+            wanted = (await self.at(source).stream_info(stream)).state.messages
+            if await self.messages(topic, target) >= wanted:
                 return
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(4 * POLL_S)
 
     async def _offset(self, topic: str, target: str) -> int:
         """How far the source's sequence numbers are ahead of the target's."""

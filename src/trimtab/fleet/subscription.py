@@ -74,6 +74,10 @@ class Subscription:
         except Exception as error:  # the broker is gone, and the subscription with it
             log.debug("leaving %s: %s", broker, error)
 
+    def lost(self, broker: str) -> None:
+        """The connection to this broker is gone, and the subscription with it."""
+        self._on.pop(broker, None)
+
     def owns(self, subscription: object) -> bool:
         return any(each is subscription for each in self._on.values())
 

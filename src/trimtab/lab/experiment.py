@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -36,6 +36,7 @@ class Bar:
 class Report:
     text: str  # Markdown
     bars: tuple[Bar, ...]
+    figures: dict[str, Any] = field(default_factory=dict)  # what a machine would ask for, by name
 
 
 class Experiment(Protocol):
@@ -45,7 +46,9 @@ class Experiment(Protocol):
     seeds: int  # how many it needs for its bars to mean something
     timed: bool  # whether seconds matter, so that jobs must not share the machine
 
-    def jobs(self, seeds: int) -> list[Job]: ...
+    def jobs(self, seeds: int) -> list[Job]:
+        """Further keyword arguments are knobs that the command line offers."""
+        ...
 
     def run(self, job: Job) -> list[Row]: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import multiprocessing
 import os
@@ -39,20 +40,26 @@ class Run:
     bars: tuple[Bar, ...]
     judged: bool  # whether there were enough seeds for the bars to mean something
     files: tuple[Path, ...]
+    figures: dict[str, Any]
 
     @property
     def good(self) -> bool:
         return not self.judged or all(bar.met for bar in self.bars)
 
 
-def run(name: str, seeds: int | None, out: Path, workers: int, progressed: Callable[[int, int], None]) -> Run:
+def run(
+    name: str, seeds: int | None, out: Path, workers: int, progressed: Callable[[int, int], None], **knobs: int
+) -> Run:
     """Do all jobs that ``out`` does not hold yet, then write rows, figures and report.
 
     Finished jobs are kept in a journal, a line each: a run that was stopped or killed goes on where it was.
     """
     experiment = find(name)
     seeds = experiment.seeds if seeds is None else seeds
-    jobs = experiment.jobs(seeds)
+    for knob in knobs:
+        if knob not in inspect.signature(experiment.jobs).parameters:
+            raise BadInput(f"experiment '{name}' has no knob '{knob}'")
+    jobs = experiment.jobs(seeds, **knobs)
     out.mkdir(parents=True, exist_ok=True)
     done = _read_journal(out / JOURNAL, name)
     waiting = [job for job in jobs if _key(job) not in done]
@@ -86,7 +93,7 @@ def run(name: str, seeds: int | None, out: Path, workers: int, progressed: Calla
     (out / "report.md").write_text(text)
     (out / "run.json").write_text(json.dumps(about, indent=2) + "\n")
     files = tuple(sorted(path for path in out.iterdir() if path.suffix in (".md", ".png", ".parquet")))
-    return Run(len(rows), report.bars, enough, files)
+    return Run(len(rows), report.bars, enough, files, report.figures)
 
 
 def _finished(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, list[Row]]]:

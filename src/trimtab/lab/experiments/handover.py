@@ -1,0 +1,347 @@
+"""Live moves under load, audited message by message.
+
+Four sites, 20 ms apart and from the hub; 40 topics (plain, with a processor, persistent, and placed by client)
+carry some 2,000 messages a second while topics and clients move at random. A second part does the same while
+agents, the keeper and a broker are killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import random
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from trimtab.errors import BadInput
+from trimtab.fleet.store import Store
+from trimtab.lab.experiment import Bar, Job, Report, Row, markdown_table, select
+from trimtab.lab.ledger import Ledger
+from trimtab.lab.live import LiveFleet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trimtab.fleet.client import Client
+
+SITES: Final = 4
+BETWEEN_MS: Final = 20.0  # one way
+RTT_MS: Final = 2 * BETWEEN_MS
+KINDS: Final = {"plain": 24, "roam": 8, "proc": 4, "keep": 4}  # topics of each kind
+CLIENTS: Final = 24
+RATE: Final = 2_100  # messages published per second, all together
+TICK_S: Final = 0.005
+PER_JOB: Final = 100  # moves in one fleet's life
+BETWEEN_MOVES_S: Final = 0.06
+WINDOW_S: Final = 2.0  # around a switch, within which a message may have gone either way
+
+
+class Handover:
+    title = "Handover: live moves, audited"
+    seeds = 1
+    timed = True
+
+    def jobs(self, seeds: int, moves: int = 500) -> list[Job]:
+        parts = [min(PER_JOB, moves - at) for at in range(0, moves, PER_JOB)]
+        calm = [{"moves": part, "seed": s * 100 + n, "kill": False} for s in range(seeds) for n, part in enumerate(parts)]
+        wild = [{"moves": min(moves, PER_JOB), "seed": s, "kill": True} for s in range(seeds)]
+        return calm + wild
+
+    def run(self, job: Job) -> list[Row]:
+        return asyncio.run(_Trial(job["seed"], job["moves"], job["kill"]).run())
+
+    def report(self, rows: list[Row], out: Path) -> Report:
+        calm, wild = select(rows, kill=False, row="total"), select(rows, kill=True, row="total")
+        total = {name: sum(row[name] for row in calm) for name in ("moves", "messages", "lost", "duplicated", "reordered")}
+        added = np.concatenate([np.array(row["added_ms"]) for row in calm]) if calm else np.array([0.0])
+        p99 = float(np.percentile(added, 99)) if len(added) else 0.0
+        bar_ms = 2 * RTT_MS + 50
+        figures: dict[str, Any] = {
+            **total, "added_delay_p99_ms": round(p99, 2), "rtt_ms": RTT_MS,
+            "messages_per_second": round(min((r["rate"] for r in calm), default=0.0), 1),
+            "rolled_back": sum(row["rolled_back"] for row in calm),
+            "added_delay_p50_ms": round(float(np.percentile(added, 50)), 2) if len(added) else 0.0,
+            "move_p50_ms": round(float(np.median([row["move_p50_ms"] for row in calm])), 1) if calm else 0.0,
+            "killed": {
+                name: sum(row[name] for row in wild)
+                for name in ("moves", "rolled_back", "kills", "acknowledged", "acknowledged_lost", "half_moved", "lost")
+            },
+        }  # fmt: skip
+        bars = [
+            Bar.at_least("moves", total["moves"], min(500, sum(r["asked"] for r in calm))),
+            Bar.at_least("messages per second while moving, slowest part", figures["messages_per_second"], 2000),
+            *(Bar.at_most(f"{name} deliveries", total[name], 0) for name in ("lost", "duplicated", "reordered")),
+            Bar.at_most("added delivery delay during a move, p99, ms", p99, bar_ms),
+            Bar.at_most("half-moved after the calm part", sum(row["half_moved"] for row in calm), 0),
+        ]
+        if wild:
+            bars += [
+                Bar.at_most("with kills: acknowledged messages lost", figures["killed"]["acknowledged_lost"], 0),
+                Bar.at_most("with kills: half-moved afterwards", figures["killed"]["half_moved"], 0),
+            ]
+        _draw(rows, out)
+        kinds = sorted({row["kind"] for row in rows if row["row"] == "kind"})
+        lines = []
+        for kind in kinds:
+            of = [r for r in rows if r["row"] == "kind" and r["kind"] == kind and not r["kill"]]
+            lines.append((kind, *(f"{sum(r[n] for r in of):,}" for n in ("messages", "delivered", "lost", "duplicated", "reordered"))))
+        text = (
+            f"{total['moves']:,} moves of topics and clients between {SITES} sites, {BETWEEN_MS:g} ms apart one way, while "
+            f"{figures['messages_per_second']:,.0f} messages a second or more were published. A delay is *added* if a "
+            "delivery took longer than the longer of the paths before and after the move; counted are deliveries around "
+            f"a move only. Median move: {figures['move_p50_ms']:.0f} ms; added delay p50 {figures['added_delay_p50_ms']:.1f} "
+            f"ms, p99 {p99:.1f} ms (bar {bar_ms:.0f}).\n\n![delays](handover.png)\n\n"
+            + markdown_table(["kind of topic", "messages", "deliveries", "lost", "duplicated", "reordered"], lines)
+        )  # fmt: skip
+        if wild:
+            k = figures["killed"]
+            text += (
+                f"\n\nWith {k['kills']} processes killed in the middle of {k['moves']} moves: {k['rolled_back']} moves were "
+                f"rolled back, none of {k['acknowledged']:,} acknowledged messages of persistent topics was lost, "
+                f"{k['half_moved']} units were left half-moved. Plain topics promise nothing when a broker dies: "
+                f"{k['lost']:,} deliveries were lost there."
+            )
+        return Report(text, tuple(bars), figures)
+
+
+class _Trial:
+    """One fleet, one load, a number of moves."""
+
+    def __init__(self, seed: int, moves: int, kill: bool) -> None:
+        self.random = random.Random(seed)
+        self.moves = moves
+        self.kill = kill
+        self.ledger = Ledger()
+        self.stop = asyncio.Event()
+        self.clients: dict[str, Client] = {}
+        self.site: dict[str, str] = {}
+        self.topics: dict[str, str] = {}  # topic -> kind
+        self.streams: list[tuple[int, str, str]] = []  # stream, client, topic
+        self.subscribers: list[tuple[str, str]] = []  # client, topic
+        self.publishing: set[asyncio.Task[None]] = set()
+        self.kills = 0
+
+    async def run(self) -> list[Row]:
+        async with LiveFleet(SITES, between_ms=BETWEEN_MS) as fleet, contextlib.AsyncExitStack() as stack:
+            self.fleet = fleet
+            self.site = {f"c{number}": fleet.names[number % SITES] for number in range(CLIENTS)}
+            entering = (stack.enter_async_context(fleet.client(name, site)) for name, site in self.site.items())
+            self.clients = dict(zip(self.site, await asyncio.gather(*entering), strict=True))
+            await self._make_topics()
+            began = time.time()
+            pump = asyncio.create_task(self._pump())
+            await asyncio.sleep(1.0)
+            killer = asyncio.create_task(self._killer()) if self.kill else None
+            records = await self._move_around()
+            if killer is not None:
+                killer.cancel()
+                await asyncio.gather(killer, return_exceptions=True)
+                records = await fleet.finished([record["id"] for record in records])
+            await asyncio.sleep(0.5)
+            self.stop.set()
+            await pump
+            took = time.time() - began
+            await self._quiet()
+            half = await self._half_moved()
+            return self._rows(records, took, half)
+
+    async def _make_topics(self) -> None:
+        names = list(self.clients)
+        making = []
+        for kind, count in KINDS.items():
+            for number in range(count):
+                topic = f"{kind}.{number}"
+                self.topics[topic] = kind
+                publishers = self.random.sample(names, 1 if kind in ("proc", "keep") else 2)
+                settings: dict[str, Any] = {"broker": self.random.choice(self.fleet.names)}
+                if kind == "roam":
+                    settings = {"unit": "client"}
+                elif kind == "proc":
+                    settings |= {"processor": "burn?ms=0.1", "spool": 10}
+                elif kind == "keep":
+                    settings |= {"persistent": True}
+                making.append(self.clients[publishers[0]].create_topic(topic, **settings))
+                for publisher in publishers:
+                    self.streams.append((self.ledger.stream(topic, publisher), publisher, topic))
+                for subscriber in self.random.sample(names, 2):
+                    self.subscribers.append((subscriber, topic))
+        await asyncio.gather(*making)
+        await asyncio.gather(*(self._subscribe(subscriber, topic) for subscriber, topic in self.subscribers))
+        await asyncio.sleep(3 * BETWEEN_MS / 1000)  # until the last server has heard of the last subscription
+        await asyncio.gather(*(self._publish(*stream) for stream in self.streams))  # opens the routes
+
+    async def _subscribe(self, subscriber: str, topic: str) -> None:
+        self.ledger.expect(topic, subscriber)
+        durable = f"r-{subscriber}" if self.topics[topic] == "keep" else None
+
+        def receive(message: Any) -> None:
+            self.ledger.receive(subscriber, message.data)
+
+        await self.clients[subscriber].subscribe(topic, receive, durable=durable)
+
+    async def _pump(self) -> None:
+        """Publish at the rate, stream after stream."""
+        loop = asyncio.get_running_loop()
+        due, at = loop.time(), 0
+        while not self.stop.is_set():
+            while due <= loop.time():
+                due += 1.0 / RATE
+                stream, client, topic = self.streams[at % len(self.streams)]
+                at += 1
+                if self.topics[topic] in ("keep",) or self.kill:
+                    task = asyncio.create_task(self._publish(stream, client, topic))
+                    self.publishing.add(task)
+                    task.add_done_callback(self.publishing.discard)
+                else:
+                    await self._publish(stream, client, topic)
+            await asyncio.sleep(TICK_S)
+        if self.publishing:
+            await asyncio.wait(self.publishing, timeout=30.0)
+
+    async def _publish(self, stream: int, client: str, topic: str) -> None:
+        number, payload = self.ledger.message(stream)
+        try:
+            await self.clients[client].publish(topic, payload)
+        except BadInput:
+            return  # a broker that was killed; only what is acknowledged is promised
+        self.ledger.streams[stream].acknowledged.add(number)
+
+    async def _move_around(self) -> list[dict[str, Any]]:
+        movable = [("topic", t) for t, kind in self.topics.items() if kind != "roam"] + [("client", c) for c in self.clients]
+        ids: list[str] = []
+        refused = 0
+        while len(ids) < self.moves and refused < 20 * self.moves:
+            unit, name = self.random.choice(movable)
+            order = {"unit": unit, unit: name, "to": self.random.choice(self.fleet.names)}
+            try:
+                ids += await self.fleet.start_moves([order])
+            except BadInput:  # it is there already, or moving
+                refused += 1
+                await asyncio.sleep(0.005)
+                continue
+            await asyncio.sleep(BETWEEN_MOVES_S)
+        return await self.fleet.finished(ids)
+
+    async def _killer(self) -> None:
+        """Agents often, the keeper and a broker's server now and then."""
+        supervisor = self.fleet.launch.supervisor
+        while True:
+            await asyncio.sleep(1.0)
+            site = self.random.choice(self.fleet.names)
+            victim = self.random.choice([f"{site}-agent", f"{site}-agent", "keeper", site, f"{site}-store-1"])
+            process = supervisor.find(victim).process
+            if process is not None and process.poll() is None:
+                process.kill()
+                self.kills += 1
+
+    async def _quiet(self) -> None:
+        """Until all is delivered, or nothing has come for a while."""
+        last, since = -1, time.time()
+        while time.time() - since < (8.0 if self.kill else 5.0):
+            missing = self.ledger.missing()
+            if missing == 0:
+                return
+            if missing != last:
+                last, since = missing, time.time()
+            await asyncio.sleep(0.1)
+
+    async def _half_moved(self) -> int:
+        """Units that are not where the registry says, or in two places."""
+        wrong = 0
+        topics = (await self.fleet.ask("admin.state", {"kind": "topic"}))["entries"]
+        homes = (await self.fleet.ask("admin.state", {"kind": "client"}))["entries"]
+        hosts = {site: (await self.fleet.ask(f"ask.{site}.ping", {}))["hosts"] for site in self.fleet.names}
+        store = Store(await self.fleet.launch.admin())
+        for topic, record in topics.items():
+            if record["processor"]:
+                wrong += [site for site in self.fleet.names if topic in hosts[site]] != [record["broker"]]
+            if record["persistent"]:
+                wrong += [s for s in self.fleet.names if await store.exists(topic, s)] != [record["broker"]]
+                wrong += not await store.is_open(topic, record["broker"])
+        for name, client in self.clients.items():
+            wrong += client.home != homes[name]["home"]
+            for topic, route in client._routes.items():
+                right = homes[name]["home"] if topics[topic]["unit"] == "client" else topics[topic]["broker"]
+                wrong += route.broker != right
+        return wrong
+
+    def _rows(self, records: list[dict[str, Any]], took: float, half: int) -> list[Row]:
+        keeps = {t for t, kind in self.topics.items() if kind == "keep"}
+        kept = self.ledger.audit(keeps, acknowledged_only=True)
+        added = self._added(records)
+        times = [1000 * (r["phases"][-1][1] - r["phases"][0][1]) for r in records]
+        total: Row = {
+            "row": "total", "kind": "all", "asked": self.moves, "moves": len(records),
+            "rolled_back": sum(r["phase"] == "rolled back" for r in records),
+            **self.ledger.audit(), "rate": sum(s.sent for s in self.ledger.streams) / took,
+            "added_ms": [round(each, 3) for each in added], "move_p50_ms": float(np.median(times)),
+            "kills": self.kills, "half_moved": half,
+            "acknowledged": sum(len(s.acknowledged) for s in self.ledger.streams if s.topic in keeps),
+            "acknowledged_lost": kept["lost"],
+        }  # fmt: skip
+        kinds = [
+            {"row": "kind", "kind": kind, **self.ledger.audit({t for t, k in self.topics.items() if k == kind})}
+            for kind in KINDS
+        ]
+        empty = {name: [] if name == "added_ms" else 0 for name in total if name not in ("row", "kind")}
+        return [total, *({**empty, **row} for row in kinds)]
+
+    def _added(self, records: list[dict[str, Any]]) -> list[float]:
+        """Of deliveries around a move: ms beyond the longer of the paths before and after."""
+        places: dict[str, list[tuple[float, str]]] = {}  # topic or client -> when it was where
+        for record in sorted(records, key=lambda r: r["phases"][0][1]):
+            switched = next((at for phase, at in record["phases"] if phase == "draining"), None)
+            if switched is not None and record["phase"] == "done":
+                history = places.setdefault(record["topic"] or record["client"], [(0.0, record["source"])])
+                history.append((switched, record["target"]))
+        added = []
+        for (stream, subscriber), deliveries in self.ledger.deliveries.items():
+            topic, publisher = self.ledger.streams[stream].topic, self.ledger.streams[stream].publisher
+            movers = (publisher, subscriber) if self.topics[topic] == "roam" else (topic, topic)
+            for sent, came in zip(deliveries.sent_at, deliveries.came_at, strict=True):
+                outs, ins = (_around(places.get(mover), sent, came) for mover in movers)
+                if len(outs) == 1 and len(ins) == 1:
+                    continue  # nothing moved
+                ways = [(a, b) for a in outs for b in ins] if movers[0] != movers[1] else [(b, b) for b in outs]
+                path = max(self._path_ms(self.site[publisher], a, b, self.site[subscriber]) for a, b in ways)
+                added.append(max(0.0, 1000 * (came - sent) - path))
+        return added
+
+    def _path_ms(self, publisher: str, first: str, second: str, subscriber: str) -> float:
+        return BETWEEN_MS * ((publisher != first) + (first != second) + (second != subscriber))
+
+
+def _around(history: list[tuple[float, str]] | None, sent: float, came: float) -> list[str]:
+    """Where it may have been for a message sent and received at these times; one place if it did not move."""
+    if not history:
+        return ["?"]
+    times = [at for at, _ in history]
+    first = max(0, bisect.bisect_right(times, sent - WINDOW_S) - 1)
+    last = bisect.bisect_right(times, came)
+    return sorted({place for _, place in history[first:last]})
+
+
+def _draw(rows: list[Row], out: Path) -> None:
+    from trimtab.lab import plots
+
+    sheet, panels = plots.figure(1, 1, width=5.6, height=3.4)
+    panel = panels[0][0]
+    for kill, label, colour in ((False, "moves", "#30638e"), (True, "moves, processes killed", "#d1495b")):
+        of = [np.array(r["added_ms"]) for r in rows if r["row"] == "total" and r["kill"] == kill]
+        added = np.sort(np.concatenate(of)) if of else np.array([])
+        if len(added):
+            panel.step(np.maximum(added, 0.01), 1 - np.arange(len(added)) / len(added), label=label, color=colour)
+    panel.axvline(2 * RTT_MS + 50, color="black", linestyle="--", linewidth=1, label="bar for p99")
+    panel.axhline(0.01, color="grey", linewidth=0.6)
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    panel.set_xlabel("delay added around a move, ms")
+    panel.set_ylabel("share of deliveries above")
+    panel.legend(fontsize=8)
+    plots.save(sheet, out / "handover.png")
+
+
+EXPERIMENT = Handover()

@@ -1,0 +1,100 @@
+"""A real fleet with emulated distances, for experiments: four sites, a hub, and the delays between them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trimtab.fleet import server, wire
+from trimtab.fleet.client import Client, connect
+from trimtab.fleet.launch import LOOPBACK, Launch
+from trimtab.lab.delay import Delays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DEAD_END = "127.0.0.1:9"  # what a server tells others of itself, so that they only come by their own proxies
+
+
+class LiveFleet:
+    """``async with LiveFleet(4, between_ms=20) as fleet``; sites and their brokers are called b1, b2, ..."""
+
+    def __init__(self, sites: int, *, between_ms: float = 0.0, hub_ms: float | None = None, executors: int = 16) -> None:
+        self.names = [f"b{number}" for number in range(1, sites + 1)]
+        self.between_ms = between_ms  # one way
+        self.hub_ms = between_ms if hub_ms is None else hub_ms
+        self.home = Path(tempfile.mkdtemp(prefix="trimtab-lab-"))
+        self.launch = Launch(self.home, executors=executors)
+        self.delays: Delays
+        self._stack = ExitStack()
+        self._ports: dict[str, dict[str, int]] = {}
+
+    async def __aenter__(self) -> LiveFleet:
+        try:
+            await self._start()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def _start(self) -> None:
+        # Ports are chosen first, since the proxies must know what is behind them.
+        hub, hub_leaf, *rest = server.free_ports(LOOPBACK, 2 + 2 * len(self.names))
+        free = iter(rest)
+        clients = {name: next(free) for name in self.names}
+        meshes = {name: next(free) for name in self.names}
+        links: dict[str, tuple[str, float]] = {}
+        for at, name in enumerate(self.names):
+            links[f"hub {name}"] = (f"{LOOPBACK}:{hub_leaf}", self.hub_ms)
+            for other in self.names[:at]:
+                links[f"mesh {name} {other}"] = (f"{LOOPBACK}:{meshes[other]}", self.between_ms)
+            for other in self.names:
+                if other != name:
+                    links[f"client {name} {other}"] = (f"{LOOPBACK}:{clients[other]}", self.between_ms)
+        self.delays = self._stack.enter_context(Delays(links))
+        await self.launch.start_hub(hub, hub_leaf)
+        for at, name in enumerate(self.names):
+            await self.launch.start_broker(
+                name, port=clients[name], mesh_port=meshes[name], advertise=DEAD_END,
+                routes=[self.delays.addresses[f"mesh {name} {other}"] for other in self.names[:at]],
+                hub_leaf=self.delays.addresses[f"hub {name}"],
+            )  # fmt: skip
+        await self.launch.ready(self.names)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.launch.__aexit__()
+        self._stack.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def client(self, name: str, site: str) -> Client:
+        """A client at a site: near to its broker, far from the others."""
+        addresses = {
+            other: f"nats://{self.delays.addresses[f'client {site} {other}']}" for other in self.names if other != site
+        }
+        return connect(self.home, name=name, home=site, addresses=addresses)
+
+    async def ask(self, subject: str, question: dict[str, Any], timeout_s: float = 10.0) -> dict[str, Any]:
+        return await wire.ask(await self.launch.admin(), subject, question, timeout_s)
+
+    async def start_moves(self, moves: Iterable[dict[str, str]]) -> list[str]:
+        """Ids of the moves begun; each is unit, topic or client, to."""
+        return list((await self.ask("admin.move", {"moves": list(moves)}))["moves"])
+
+    async def finished(self, ids: Iterable[str], limit_s: float = 120.0) -> list[dict[str, Any]]:
+        """The records of moves when all of them are over."""
+        wanted = list(ids)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
+        while True:
+            records: list[dict[str, Any]] = []
+            for at in range(0, len(wanted), 200):
+                records += (await self.ask("admin.moves", {"ids": wanted[at : at + 200]}))["moves"]
+            if all(record["phase"] in ("done", "rolled back") for record in records):
+                return records
+            if loop.time() > deadline:
+                raise TimeoutError(f"{sum(r['phase'] not in ('done', 'rolled back') for r in records)} moves are not over")
+            await asyncio.sleep(0.05)
