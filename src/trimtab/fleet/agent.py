@@ -11,11 +11,14 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import nats.errors
 
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import names, wire
@@ -36,6 +39,7 @@ log = logging.getLogger("trimtab.agent")
 PERIOD_S: Final = 1.0
 TICK_S: Final = 0.1
 CHUNK: Final = 400_000  # of a handover, in characters of JSON
+SWEEP_S: Final = 5.0  # between looks at what is stored
 SETTLE_S: Final = 1.5  # after a start, until the clients have said who is there
 
 
@@ -56,10 +60,13 @@ class Agent:
         self._telemetry = Telemetry(system)
         self._fresh: dict[str, TopicReport] = {}
         self._hub_seen = -1e9
+        self._run = secrets.token_hex(6)  # tells this process from the one before it
         self._started = time.monotonic()
         self._parts: dict[str, list[str]] = {}
         self._waiting: dict[str, dict[str, Any]] = {}  # clients to register when the hub is back
         self._hosting = asyncio.Lock()
+        self._moving: set[str] = set()  # topics that are in a move
+        self._swept = -1e9
 
     async def start(self) -> None:
         self._load_replica()
@@ -94,10 +101,13 @@ class Agent:
 
     async def _sync(self) -> None:
         while True:
-            question = {"broker": self.broker, "revision": self.registry.revision, "about": self._about}
+            question = {
+                "broker": self.broker, "revision": self.registry.revision, "about": self._about, "run": self._run,
+            }  # fmt: skip
             answer = await wire.ask(self.connection, "ask.hub.sync", question, 2.0)
             self._hub_seen = time.monotonic()
             self.alive = sorted({*answer["alive"], self.broker})
+            self._moving = set(answer["moving"])
             news = [self.registry.apply(key, value, revision) for key, value, revision in answer["changes"]]
             if any(news):
                 await self._settle_hosts()
@@ -139,6 +149,29 @@ class Agent:
             for name in [name for name in self.hosts if name not in known and self.hosts[name].live]:
                 if self.registry.at(f"topic.{name}"):  # deleted, not merely unheard of yet
                     await self.hosts.pop(name).stop()
+
+    async def _sweep(self) -> None:
+        """Put right what a move left behind when somebody died in the middle: the registry has the last word."""
+        for name, host in list(self.hosts.items()):
+            record = self.registry.get(f"topic.{name}")
+            if name in self._moving or record is None or record["unit"] != "topic":
+                continue
+            if record["broker"] == self.broker:
+                await host.resume()
+            else:
+                log.info("topic %s is at %s now", name, record["broker"])
+                await self.hosts.pop(name).stop()
+        if time.monotonic() - self._swept > SWEEP_S:
+            self._swept = time.monotonic()
+            for name in await self.store.topics(self.broker):
+                record = self.registry.get(f"topic.{name}")
+                if record is None or name in self._moving:
+                    continue
+                if record["broker"] != self.broker:
+                    log.info("the stored messages of topic %s are at %s now", name, record["broker"])
+                    await self.store.delete(name, self.broker)
+                elif not await self.store.is_open(name, self.broker):
+                    await self.store.open(name, self.broker)
 
     # Clients.
 
@@ -209,7 +242,7 @@ class Agent:
                 continue
             if now != broker:
                 stale[topic] = await self._route({"client": client, "topic": topic})
-        return {"stale": stale}
+        return {"stale": stale, "home": self.registry.home(client) or question["home"]}
 
     async def _flush(self, question: dict[str, Any]) -> dict[str, Any]:
         """A publisher leaves: answer when what it has sent to the topic's processor here is done."""
@@ -375,8 +408,9 @@ class Agent:
             await asyncio.sleep(PERIOD_S)
             if os.getppid() == 1 and sys.platform != "linux":
                 return  # whoever started us is gone
-            with contextlib.suppress(Unreachable, BadInput):
+            with contextlib.suppress(BadInput, nats.errors.Error, asyncio.TimeoutError):
                 await self._sync()
+                await self._sweep()
             fresh, self._fresh = self._fresh, {}
             for name, host in self.hosts.items():
                 fresh.setdefault(name, TopicReport()).add(host.report())
@@ -390,13 +424,16 @@ class Agent:
 async def serve(config: Path) -> None:
     known = read_secret(config, "trimtab up or trimtab broker writes it")
     ca, broker = known.get("ca"), known["broker"]
-    connection = await wire.connect(
-        known["urls"], "fleet", known["fleet"], name=f"trimtab:agent:{broker}", ca=ca, wait_s=30.0
-    )
-    system = await wire.connect(known["urls"], "system", known["system"], name=f"trimtab:agent:{broker}", ca=ca)
+    stop = asyncio.Event()
+
+    async def closed() -> None:  # for good, which happens on some errors of a server that starts anew
+        stop.set()
+
+    options: dict[str, Any] = {"name": f"trimtab:agent:{broker}", "ca": ca, "wait_s": 30.0, "on_closed": closed}
+    connection = await wire.connect(known["urls"], "fleet", known["fleet"], **options)
+    system = await wire.connect(known["urls"], "system", known["system"], **options)
     agent = Agent(broker, connection, system, known["about"], config.with_name("replica.json"))
     await agent.start()
-    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await agent.run(stop)

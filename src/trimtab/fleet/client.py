@@ -88,6 +88,7 @@ class Client:
         self._subscriptions: list[Subscription | Reader] = []
         self._stamper = Stamper(self.name)
         self._closing = False
+        self._ears: dict[str, tuple[Any, Any]] = {}  # subject -> callback, subscription at the base
         self._gates: dict[str, Turnstile] = {}  # by topic: publishers pass in order, and wait while it is closed
         self._opening: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -111,8 +112,8 @@ class Client:
                     better = await self._wires.to(self.home, self._brokers.get(self.home, []), self)
                     await self._wires.let_go(base, self)
                     base = better
-            self._base = base
-            await self._follow_client(base)
+            await self._hear(f"route.client.{self.name}", self._home_changed)
+            await self._ask_at(base)
         except BaseException:
             await self._wires.close()
             raise
@@ -247,7 +248,7 @@ class Client:
                 await result
 
         assert self._base is not None
-        await self._base.nats.subscribe(names.dead(names.topic_name(topic)), cb=heard)
+        await self._hear(names.dead(names.topic_name(topic)), heard)
         await self._base.nats.flush()
 
     # Routes.
@@ -294,32 +295,43 @@ class Client:
         route = self._routes.get(topic)
         if route is not None and not route.subscriptions and not route.publishing:
             del self._routes[topic]
-            if route.changes is not None:
-                with contextlib.suppress(Exception):
-                    await route.changes.unsubscribe()
+            await self._stop_hearing(_changes(self.name, route.topic))
             await self._wires.let_go(route.wire, route.use)
 
-    async def _follow_client(self, base: Wire) -> None:
-        """Listen for a new home."""
+    async def _hear(self, subject: str, heard: Any) -> None:
+        """Listen at the base, wherever that is."""
+        self._ears[subject] = (heard, None)
+        if self._base is not None:
+            self._ears[subject] = (heard, await self._base.nats.subscribe(subject, cb=heard))
 
-        async def changed(raw: Any) -> None:
-            value = json.loads(raw.data)["value"]
-            if value is not None and value["home"] != self.home:
-                self._start(self._change_home(value["home"]))
+    async def _stop_hearing(self, subject: str) -> None:
+        _, subscription = self._ears.pop(subject, (None, None))
+        if subscription is not None:
+            with contextlib.suppress(Exception):
+                await subscription.unsubscribe()
 
-        await base.nats.subscribe(f"route.client.{self.name}", cb=changed)
+    async def _ask_at(self, base: Wire) -> None:
+        """From now on this is the connection for questions and for news."""
+        self._base = base
+        for subject, (heard, _) in list(self._ears.items()):
+            await self._hear(subject, heard)
+
+    async def _home_changed(self, raw: Any) -> None:
+        value = json.loads(raw.data)["value"]
+        if value is not None and value["home"] != self.home:
+            self._start(self._change_home(value["home"]))
 
     async def _change_home(self, home: str) -> None:
         old = self._base
         assert old is not None
         try:
             new = await self._wires.to(home, await self._urls(home), self)
-        except BadInput as error:
+        except (BadInput, nats.errors.Error, OSError) as error:
             await self._tell(old, "refuse", {"topic": "", "reason": f"client '{self.name}' cannot reach '{home}': {error}"})
             return
-        self.home, self._base = home, new
+        self.home = home
         if new is not old:
-            await self._follow_client(new)
+            await self._ask_at(new)
         # Links to topics placed by client go along; the others only lose a place to ask at.
         await asyncio.gather(*(self._follow(r, home) for r in list(self._routes.values()) if r.topic.unit == "client"))
         if new is not old:
@@ -327,16 +339,13 @@ class Client:
 
     async def _listen_for_changes(self, route: _Route) -> None:
         """Hear of a route's change as it happens. Should one get lost, the next report brings it."""
-        topic = route.topic.name
-        subject = f"route.link.{self.name}.{topic}" if route.topic.unit == "link" else f"route.topic.{topic}"
 
         async def changed(raw: Any) -> None:
             value = json.loads(raw.data)["value"]
             if value is not None and route.topic.unit != "client" and value["broker"]:
                 self._start(self._follow(route, value["broker"]))
 
-        assert self._base is not None
-        route.changes = await self._base.nats.subscribe(subject, cb=changed)
+        await self._hear(_changes(self.name, route.topic), changed)
 
     async def _follow(self, route: _Route, broker: str) -> None:
         """Make before break: open the new route, see that the old one is empty, close it."""
@@ -358,7 +367,7 @@ class Client:
                 for role in route.roles:
                     answer = await self._ask_agent(new, "open", {"topic": topic, "client": self.name, "role": role})
                     peers = answer["peers"]
-            except BadInput as error:
+            except (BadInput, nats.errors.Error, OSError) as error:
                 for subscription in (each for each in route.subscriptions if isinstance(each, Subscription)):
                     await subscription.leave(broker)
                 reason = f"client '{self.name}' cannot reach '{broker}': {error}"
@@ -455,10 +464,7 @@ class Client:
                         route.aim()
         if self._base is not None and self._base.nats.is_closed:
             with contextlib.suppress(BadInput):
-                self._base = await self._wires.to(self.home, self._brokers.get(self.home, []), self)
-                await self._follow_client(self._base)
-                for route in self._routes.values():
-                    await self._listen_for_changes(route)
+                await self._ask_at(await self._wires.to(self.home, self._brokers.get(self.home, []), self))
 
     async def _report_to(self, to: Wire, links: dict[str, list[str]] | None = None) -> None:
         topics: dict[str, Any] = {}
@@ -474,8 +480,10 @@ class Client:
             here = (r for r in self._routes.values() if to.broker in (r.broker, *r.leaving))
             links = {route.topic.name: route.roles for route in here}
         followed = {route.topic.name: route.broker for route in routes if not route.moving.locked()}
-        question = {"topics": topics, "links": links, "routes": followed}
+        question = {"topics": topics, "links": links, "routes": followed, "home": self.home}
         answer = await self._ask_agent(to, "report", question, timeout_s=2.0)
+        if answer["home"] != self.home and to is self._base:
+            self._start(self._change_home(answer["home"]))
         for topic, better in answer["stale"].items():
             if topic in self._routes:
                 self._brokers.setdefault(better["broker"], better["urls"])
@@ -488,6 +496,11 @@ class Client:
                 await subscription.drop(error)
                 return
         log.debug("client %s: %s", self.name, error)
+
+
+def _changes(client: str, topic: Topic) -> str:
+    """Where the registry tells of a new route."""
+    return f"route.link.{client}.{topic.name}" if topic.unit == "link" else f"route.topic.{topic.name}"
 
 
 class _Route:
@@ -503,7 +516,6 @@ class _Route:
         self.publishing = False
         self.subscriptions: list[Subscription | Reader] = []
         self.outbox: Outbox | None = None
-        self.changes: Any = None
         self.sent_msgs = 0
         self.sent_bytes = 0
         self.moving = asyncio.Lock()

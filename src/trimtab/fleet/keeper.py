@@ -44,6 +44,7 @@ class Keeper:
         self.connection = connection
         self.registry = Registry()
         self.seen: dict[str, float] = {}  # broker -> when its agent asked last, on the monotonic clock
+        self.runs: dict[str, str] = {}  # broker -> which run of its agent asked last
         self.reports: dict[str, dict[str, Any]] = {}  # broker -> its newest report
         self.mover = Mover(self, executors)
         self._store: KeyValue
@@ -129,8 +130,9 @@ class Keeper:
         if about is not None and self.registry.get(f"broker.{broker}") != about:
             await self.write(f"broker.{broker}", about)
         self.seen[broker] = time.monotonic()
+        self.runs[broker] = str(question.get("run", ""))
         news = self.registry.since(int(question["revision"]))
-        return {"changes": news, "revision": self.registry.revision, "alive": self.alive()}
+        return {"changes": news, "revision": self.registry.revision, "alive": self.alive(), "moving": self.mover.topics()}
 
     async def _create(self, question: dict[str, Any]) -> dict[str, Any]:
         """A topic; the same again is fine, another of the same name is not."""
@@ -234,9 +236,15 @@ def _settings(topic: Topic) -> str:
 
 async def serve(home: Path, executors: int) -> None:
     fleet = Fleet.load(home / "fleet.json")
+    stop = asyncio.Event()
+
+    async def closed() -> None:
+        stop.set()
+
     connection = await wire.connect(
-        [fleet.hub], "fleet", fleet.fleet, name="trimtab:keeper", ca=fleet.tls.ca if fleet.tls else None, wait_s=30.0
-    )
+        [fleet.hub], "fleet", fleet.fleet, name="trimtab:keeper", ca=fleet.tls.ca if fleet.tls else None, wait_s=30.0,
+        on_closed=closed,
+    )  # fmt: skip
     keeper = Keeper(connection, executors)
     for attempt in range(20):  # JetStream may take a moment after the server answers
         try:
@@ -245,7 +253,6 @@ async def serve(home: Path, executors: int) -> None:
         except (NotFoundError, TimeoutError) as error:
             log.warning("attempt %d: %s", attempt, error)
             await asyncio.sleep(0.25)
-    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await stop.wait()

@@ -49,6 +49,7 @@ COPY_S: Final = 600.0  # stored messages may take their time; nobody waits for t
 HAND_OVER_S: Final = 15.0
 DRAIN_S: Final = 10.0
 AGAIN_S: Final = 0.5  # between attempts of what must succeed in the end
+LOOK_S: Final = 0.2  # between looks whether a broker is still there
 HISTORY: Final = 10_000  # records kept
 
 
@@ -109,6 +110,10 @@ class Mover:
 
     def moving(self, unit: str, name: str) -> bool:
         return any(m.unit == unit and name in (m.topic, m.client) for m in self._moves.values())
+
+    def topics(self) -> list[str]:
+        """Topics in a move."""
+        return [move.topic for move in self._moves.values() if move.unit == "topic"]
 
     async def start(self, move: Move) -> str:
         self._moves[move.id] = move
@@ -212,15 +217,29 @@ class Mover:
         self, broker: str, verb: str, question: dict[str, Any], limit_s: float, lost: Event,
         answers: dict[str, Any] | None = None,
     ) -> Event:  # fmt: skip
+        asking = asyncio.create_task(wire.ask(self._keeper.connection, f"ask.{broker}.{verb}", question, limit_s))
+        watching = asyncio.create_task(self._gone(broker))
         try:
-            answer = await wire.ask(self._keeper.connection, f"ask.{broker}.{verb}", question, limit_s)
+            await asyncio.wait((asking, watching), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                return lost
+            answer = asking.result()
             if answers is not None:
                 answers[question["id"]] = answer
         except Unreachable:
             return lost
         except BadInput as error:
             return Refused(str(error))
+        finally:
+            asking.cancel()
+            watching.cancel()
         return Succeeded()
+
+    async def _gone(self, broker: str) -> None:
+        """Until the agent that was asked can no longer answer: it is away, or it is another one."""
+        run = self._keeper.runs.get(broker)
+        while broker in self._keeper.alive() and self._keeper.runs.get(broker) == run:
+            await asyncio.sleep(LOOK_S)
 
     async def _switch(self, move: Move, to: str) -> Event:
         registry = self._keeper.registry

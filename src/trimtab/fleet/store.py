@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 DUPLICATES_S: Final = 120.0  # how long a stream remembers message ids
 MOST_BYTES: Final = 1 << 30  # a stream keeps its newest messages up to this
 SOURCE: Final = "Nats-Stream-Source"  # in a copied message: stream, sequence there, ...
+ACK_S: Final = 10.0  # a message that was fetched and not acknowledged for so long is given out again
 POLL_S: Final = 0.005
 
 
@@ -105,6 +106,11 @@ class Store:
             return False
         return info.config.subjects == [names.keep(broker, topic)]
 
+    async def topics(self, broker: str) -> list[str]:
+        """Topics with a stream at the broker, in whatever state."""
+        streams = await self.at(broker).streams_info()
+        return [name.replace("=", ".") for s in streams if not (name := s.config.name or "").startswith("$")]
+
     async def exists(self, topic: str, broker: str) -> bool:
         try:
             await self.at(broker).stream_info(names.stream(topic))
@@ -118,7 +124,7 @@ class Store:
     async def add_consumer(self, topic: str, broker: str, durable: str, start: int | None = None) -> None:
         """A durable reader, from message ``start`` on; without, from the oldest. One that exists stays."""
         config = ConsumerConfig(
-            durable_name=durable, ack_policy=AckPolicy.EXPLICIT, ack_wait=30, max_ack_pending=4096,
+            durable_name=durable, ack_policy=AckPolicy.EXPLICIT, ack_wait=ACK_S, max_ack_pending=4096,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE if start else DeliverPolicy.ALL, opt_start_seq=start,
         )  # fmt: skip
         stream = names.stream(topic)

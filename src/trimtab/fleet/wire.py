@@ -31,8 +31,7 @@ async def connect(
     ca: str | None = None,
     wait_s: float = 3.0,
     on_error: Callable[[Exception], Awaitable[None]] | None = None,
-    on_disconnect: Callable[[], Awaitable[None]] | None = None,
-    on_reconnect: Callable[[], Awaitable[None]] | None = None,
+    on_closed: Callable[[], Awaitable[None]] | None = None,
 ) -> Nats:
     """A connection to one of ``servers`` that comes back by itself for ever, once it has been made."""
     last: list[Exception] = []
@@ -58,10 +57,6 @@ async def connect(
     }
     if ca:
         options["tls"] = client_context(ca)
-    if on_disconnect is not None:
-        options["disconnected_cb"] = on_disconnect
-    if on_reconnect is not None:
-        options["reconnected_cb"] = on_reconnect
     connection = Nats()
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
@@ -81,6 +76,7 @@ async def connect(
         else:
             connection.options["allow_reconnect"] = True
             connection.options["max_reconnect_attempts"] = FOREVER
+            connection._closed_cb = on_closed
             return connection
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from trimtab.errors import BadInput
-from trimtab.fleet.store import Store
+from trimtab.fleet.store import ACK_S, Store
 from trimtab.lab.experiment import Bar, Job, Report, Row, markdown_table, select
 from trimtab.lab.ledger import Ledger
 from trimtab.lab.live import LiveFleet
@@ -135,17 +135,21 @@ class _Trial:
             pump = asyncio.create_task(self._pump())
             await asyncio.sleep(1.0)
             killer = asyncio.create_task(self._killer()) if self.kill else None
-            records = await self._move_around()
+            ids = await self._move_around()
             if killer is not None:
                 killer.cancel()
                 await asyncio.gather(killer, return_exceptions=True)
-                records = await fleet.finished([record["id"] for record in records])
+            records = await fleet.finished(ids)
             await asyncio.sleep(0.5)
             self.stop.set()
             await pump
             took = time.time() - began
             await self._quiet()
             half = await self._half_moved()
+            for _ in range(100):  # what was killed may take a moment to find its place
+                if half:
+                    await asyncio.sleep(0.1)
+                    half = await self._half_moved()
             return self._rows(records, took, half)
 
     async def _make_topics(self) -> None:
@@ -209,7 +213,7 @@ class _Trial:
             return  # a broker that was killed; only what is acknowledged is promised
         self.ledger.streams[stream].acknowledged.add(number)
 
-    async def _move_around(self) -> list[dict[str, Any]]:
+    async def _move_around(self) -> list[str]:
         movable = [("topic", t) for t, kind in self.topics.items() if kind != "roam"] + [("client", c) for c in self.clients]
         ids: list[str] = []
         refused = 0
@@ -223,7 +227,7 @@ class _Trial:
                 await asyncio.sleep(0.005)
                 continue
             await asyncio.sleep(BETWEEN_MOVES_S)
-        return await self.fleet.finished(ids)
+        return ids
 
     async def _killer(self) -> None:
         """Agents often, the keeper and a broker's server now and then."""
@@ -240,7 +244,7 @@ class _Trial:
     async def _quiet(self) -> None:
         """Until all is delivered, or nothing has come for a while."""
         last, since = -1, time.time()
-        while time.time() - since < (8.0 if self.kill else 5.0):
+        while time.time() - since < (ACK_S + 3.0 if self.kill else 5.0):
             missing = self.ledger.missing()
             if missing == 0:
                 return
