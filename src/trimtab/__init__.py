@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.errors import BadInput, TrimtabError
+    from trimtab.fleet.client import connect
     from trimtab.model.folder import read_workload, write_workload
     from trimtab.model.judgement import Judgement
     from trimtab.model.placement import Bound, Placement
@@ -31,6 +32,7 @@ __all__ = [
     "Problem",
     "TrimtabError",
     "Workload",
+    "connect",
     "judge",
     "policies",
     "policy",
@@ -49,6 +51,7 @@ _HOME = {
     "Problem": "model.problem",
     "TrimtabError": "errors",
     "Workload": "model.workload",
+    "connect": "fleet.client",
     "judge": "place.judge",
     "policies": "place.registry",
     "policy": "place.registry",

@@ -16,6 +16,16 @@ COMMANDS = {
     "plan": "decide who is served where",
     "judge": "what any placement does, ours or not",
     "compare": "policies side by side, with a plot",
+    "up": "a whole fleet on this machine: hub, brokers, agents",
+    "hub": "the hub of a fleet alone",
+    "broker": "one broker that joins a fleet",
+    "topics": "topics: where, how busy, how fast",
+    "clients": "clients and their homes",
+    "brokers": "brokers and their load",
+    "top": "the fleet, live",
+    "move": "a topic, client or link to another broker, live",
+    "drain": "everything off a broker",
+    "moves": "the history of moves",
     "lab": "the papers' experiments, redrawn",
 }
 

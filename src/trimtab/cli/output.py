@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from rich.progress import Progress
+    from rich.table import Table
 
     from trimtab.model.judgement import Judgement
 
@@ -45,20 +46,28 @@ def print_json(answer: Any) -> None:
     click.echo(json.dumps(answer, indent=2, allow_nan=False))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str | None = None) -> None:
-    """The first column is text, the others are numbers."""
-    from rich.console import Console
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> Table:
+    """The columns ``left`` are text, the others are numbers."""
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table()
+    shown = Table(title=Text(title, style="bold"), title_justify="left")
     for at, column in enumerate(columns):
-        table.add_column(column, justify="left" if at == 0 else "right", no_wrap=True)
+        shown.add_column(column, justify="left" if at in left else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        shown.add_row(*(Text(cell) for cell in row))
+    return shown
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str | None = None,
+    left: Sequence[int] = (0,),
+) -> None:  # fmt: skip
+    from rich.console import Console
+
     # A pipe or a file has no width; there, nothing should be cut.
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(title, style="bold", markup=False)
-    console.print(table)
+    console.print(table(title, columns, rows, left=left))
     if note:
         console.print(note, markup=False)
 

@@ -32,13 +32,18 @@ from trimtab.fleet.telemetry import Telemetry
 from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from nats.aio.client import Client as Nats
     from nats.aio.msg import Msg
+
+    Handler = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 log = logging.getLogger("trimtab.agent")
 PERIOD_S: Final = 1.0
 TICK_S: Final = 0.1
 CHUNK: Final = 400_000  # of a handover, in characters of JSON
+ORDERED_S: Final = 15.0  # a topic about which a move has given an order is left alone for so long
 SWEEP_S: Final = 5.0  # between looks at what is stored
 SETTLE_S: Final = 1.5  # after a start, until the clients have said who is there
 
@@ -66,6 +71,7 @@ class Agent:
         self._waiting: dict[str, dict[str, Any]] = {}  # clients to register when the hub is back
         self._hosting = asyncio.Lock()
         self._moving: set[str] = set()  # topics that are in a move
+        self._ordered: dict[str, float] = {}  # topic -> when a move gave the last order about it here
         self._swept = -1e9
 
     async def start(self) -> None:
@@ -76,6 +82,8 @@ class Agent:
             "prepare": self._prepare, "release": self._release, "take": self._take, "activate": self._activate,
             "drain": self._drain, "retire": self._retire, "resume": self._resume,
         }  # fmt: skip
+        for verb in ("prepare", "release", "take", "activate", "retire", "resume"):
+            verbs[verb] = self._noting(verbs[verb])
         for verb, handle in verbs.items():
             await self.connection.subscribe(f"ask.{self.broker}.{verb}", cb=wire.answering(handle))
         await self.connection.subscribe("ask.all.probe", cb=self._probe)
@@ -120,7 +128,9 @@ class Agent:
 
     async def _changed(self, message: Msg) -> None:
         change = json.loads(message.data)
-        if self.registry.apply(change["key"], change["value"], change["revision"]) and change["key"].startswith("topic."):
+        if self.registry.apply(change["key"], change["value"], change["revision"]) and change["key"].startswith(
+            "topic."
+        ):
             await self._settle_hosts()
 
     def _load_replica(self) -> None:
@@ -154,7 +164,7 @@ class Agent:
         """Put right what a move left behind when somebody died in the middle: the registry has the last word."""
         for name, host in list(self.hosts.items()):
             record = self.registry.get(f"topic.{name}")
-            if name in self._moving or record is None or record["unit"] != "topic":
+            if record is None or record["unit"] != "topic" or self._in_move(name):
                 continue
             if record["broker"] == self.broker:
                 await host.resume()
@@ -165,7 +175,7 @@ class Agent:
             self._swept = time.monotonic()
             for name in await self.store.topics(self.broker):
                 record = self.registry.get(f"topic.{name}")
-                if record is None or name in self._moving:
+                if record is None or self._in_move(name):
                     continue
                 if record["broker"] != self.broker:
                     log.info("the stored messages of topic %s are at %s now", name, record["broker"])
@@ -173,10 +183,18 @@ class Agent:
                 elif not await self.store.is_open(name, self.broker):
                     await self.store.open(name, self.broker)
 
+    def _in_move(self, topic: str) -> bool:
+        """What the hub last said may be old; an order of a move is news."""
+        return topic in self._moving or time.monotonic() - self._ordered.get(topic, -1e9) < ORDERED_S
+
     # Clients.
 
     async def _ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {"broker": self.broker, "pid": os.getpid(), "hosts": {name: host.live for name, host in self.hosts.items()}}
+        return {
+            "broker": self.broker,
+            "pid": os.getpid(),
+            "hosts": {name: host.live for name, host in self.hosts.items()},
+        }
 
     async def _hello(self, question: dict[str, Any]) -> dict[str, Any]:
         """A client has come to this broker; it keeps its home if it has one."""
@@ -184,7 +202,9 @@ class Agent:
         wanted = question.get("home") or self.broker
         brokers = self.registry.brokers()
         if wanted not in brokers and wanted != self.broker:
-            raise BadInput(f"there is no broker '{wanted}' to be the home of '{client}'; known: {', '.join(sorted(brokers))}")
+            raise BadInput(
+                f"there is no broker '{wanted}' to be the home of '{client}'; known: {', '.join(sorted(brokers))}"
+            )
         registration = {"client": client, "home": wanted, "position": question.get("position")}
         home = self.registry.home(client)
         try:
@@ -278,6 +298,13 @@ class Agent:
             await self.connection.publish(subject, message.data, reply=f"{PREFIX}{stamp}")
 
     # Moves. Every one of these may be asked twice.
+
+    def _noting(self, handle: Handler) -> Handler:
+        async def noted(question: dict[str, Any]) -> dict[str, Any]:
+            self._ordered[question["topic"]] = time.monotonic()
+            return await handle(question)
+
+        return noted
 
     async def _host(self, question: dict[str, Any]) -> dict[str, Any]:
         """A new topic: refuse what cannot be served."""
@@ -415,8 +442,8 @@ class Agent:
             for name, host in self.hosts.items():
                 fresh.setdefault(name, TopicReport()).add(host.report())
             for name, (publishers, subscribers) in self.links.counts().items():
-                report = fresh.setdefault(name, TopicReport())
-                report.publishers, report.subscribers = publishers, subscribers
+                counted = fresh.setdefault(name, TopicReport())
+                counted.publishers, counted.subscribers = publishers, subscribers
             report = await self._telemetry.take(self.broker, fresh)
             await self.connection.publish(f"telemetry.{self.broker}", json.dumps(report.encode()).encode())
 

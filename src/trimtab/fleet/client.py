@@ -1,9 +1,9 @@
 """The SDK: publish, subscribe, create topics; follows every move by itself.
 
-    async with trimtab.connect(name="taxi-7") as client:
-        await client.create_topic("taxi.gps")
-        await client.subscribe("taxi.gps", lambda message: print(message.publisher, message.text))
-        await client.publish("taxi.gps", "47.07,15.44")
+async with trimtab.connect(name="taxi-7") as client:
+    await client.create_topic("taxi.gps")
+    await client.subscribe("taxi.gps", lambda message: print(message.publisher, message.text))
+    await client.publish("taxi.gps", "47.07,15.44")
 """
 
 from __future__ import annotations
@@ -184,6 +184,7 @@ class Client:
         if isinstance(data, str):
             data = data.encode()
         if route.outbox is not None:
+            route.outbox.check(data)  # before it gets a number, for a number that never comes holds up the others
             await route.outbox.send(data, self._stamper.next(topic))
         else:
             stamp = self._stamper.next(topic)
@@ -283,6 +284,7 @@ class Client:
             if subscription is not None:
                 await subscription.listen(route.broker, route.wire.nats)
                 await self._ask_agent(route.wire, "open", {"topic": topic, "client": self.name, "role": "sub"})
+                subscription.joined(route.broker)
                 route.subscriptions.append(subscription)
             if publishing and not route.publishing:
                 await self._ask_agent(route.wire, "open", {"topic": topic, "client": self.name, "role": "pub"})
@@ -327,7 +329,9 @@ class Client:
         try:
             new = await self._wires.to(home, await self._urls(home), self)
         except (BadInput, nats.errors.Error, OSError) as error:
-            await self._tell(old, "refuse", {"topic": "", "reason": f"client '{self.name}' cannot reach '{home}': {error}"})
+            await self._tell(
+                old, "refuse", {"topic": "", "reason": f"client '{self.name}' cannot reach '{home}': {error}"}
+            )
             return
         self.home = home
         if new is not old:
@@ -367,6 +371,8 @@ class Client:
                 for role in route.roles:
                     answer = await self._ask_agent(new, "open", {"topic": topic, "client": self.name, "role": role})
                     peers = answer["peers"]
+                for subscription in route.subscriptions:
+                    subscription.joined(broker)
             except (BadInput, nats.errors.Error, OSError) as error:
                 for subscription in (each for each in route.subscriptions if isinstance(each, Subscription)):
                     await subscription.leave(broker)

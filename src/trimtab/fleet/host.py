@@ -147,7 +147,12 @@ class Host:
         message = stamped(self.topic.name, raw.data, stamp)
         if self.topic.persistent and raw.reply:
             done = self._catchup.position(message.source)
-            if self.live and done is not None and message.number <= done and (message.source, message.number) not in self._acks:
+            if (
+                self.live
+                and done is not None
+                and message.number <= done
+                and (message.source, message.number) not in self._acks
+            ):
                 await self._connection.publish(raw.reply, b"{}")
             else:
                 self._acks[message.source, message.number] = raw.reply
@@ -181,7 +186,11 @@ class Host:
             self._send(names.deliver(self.topic.name), result, f"{PREFIX}{stamp}" if stamp else "")
 
     def _on_dead(self, message: Message, reason: str) -> None:
-        headers = {REASON: " ".join(reason.split()), "Trimtab-Publisher": message.publisher, "Trimtab-Seq": str(message.seq)}
+        headers = {
+            REASON: " ".join(reason.split()),
+            "Trimtab-Publisher": message.publisher,
+            "Trimtab-Seq": str(message.seq),
+        }
         self._send(names.dead(self.topic.name), message.data, "", headers)
         if self.topic.persistent:
             self._outbox.put_nowait((message, None))

@@ -14,7 +14,6 @@ import logging
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -132,7 +131,12 @@ class Keeper:
         self.seen[broker] = time.monotonic()
         self.runs[broker] = str(question.get("run", ""))
         news = self.registry.since(int(question["revision"]))
-        return {"changes": news, "revision": self.registry.revision, "alive": self.alive(), "moving": self.mover.topics()}
+        return {
+            "changes": news,
+            "revision": self.registry.revision,
+            "alive": self.alive(),
+            "moving": self.mover.topics(),
+        }
 
     async def _create(self, question: dict[str, Any]) -> dict[str, Any]:
         """A topic; the same again is fine, another of the same name is not."""
@@ -145,7 +149,9 @@ class Keeper:
         if existing is not None:
             known = Topic(name, **existing)
             if known.settings() != topic.settings() or question.get("broker") not in (None, "", known.broker):
-                raise BadInput(f"topic '{name}' exists with other settings: {_settings(known)}; asked: {_settings(topic)}")
+                raise BadInput(
+                    f"topic '{name}' exists with other settings: {_settings(known)}; asked: {_settings(topic)}"
+                )
             return {"broker": known.broker, "revision": self.registry.at(f"topic.{name}"), "created": False}
         self.check_broker(chosen)
         record = topic.settings() | {"broker": chosen}

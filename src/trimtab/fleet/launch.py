@@ -172,7 +172,9 @@ class Launch:
             state = await wire.ask(await self.admin(), "admin.state", {"kind": "broker"}, 3.0)
         except Unreachable:
             return []
-        return [about["mesh"] for other, about in state["entries"].items() if other != name and about["area"] == self.area]
+        return [
+            about["mesh"] for other, about in state["entries"].items() if other != name and about["area"] == self.area
+        ]
 
     async def _server(self, name: str, config: str, client: Address) -> None:
         folder = self.home / name
@@ -195,7 +197,7 @@ class Launch:
                         return
                 finally:
                     writer.close()
-            except (OSError, asyncio.TimeoutError):
+            except (TimeoutError, OSError):
                 pass
             if child.restarts >= 3 or loop.time() > deadline:
                 raise BadInput(f"nats-server '{child.name}' does not start: {child.tail()}")

@@ -74,7 +74,7 @@ class Links:
         self._waiting.append(waiter)
         try:
             await asyncio.wait_for(waiter[1], wait_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             left = [client for topic, client in self._seen if match(topic, client)]
             raise BadInput(f"{len(left)} links are still there after {wait_s:g} s, of {left[0]} for one") from None
         finally:
@@ -83,7 +83,9 @@ class Links:
     def refuse(self, topic: str, client: str, reason: str) -> None:
         """A client says that it cannot leave."""
         for match, waiter in self._waiting:
-            if not waiter.done() and any(match(*link) for link in self._seen if link[1] == client and topic in ("", link[0])):
+            if not waiter.done() and any(
+                match(*link) for link in self._seen if link[1] == client and topic in ("", link[0])
+            ):
                 waiter.set_exception(BadInput(reason))
 
     def _forget(self, link: tuple[str, str]) -> None:

@@ -27,6 +27,7 @@ class Message:
     sent_at: float = float("nan")  # seconds since 1970, on the publisher's clock
     source: str = ""  # whose sequence orders it: the publisher's run, or the processor's
     number: int = -1  # its place in that sequence
+    origin: str = ""  # the publisher's run; differs from the source in what a processor made
 
     def json(self) -> Any:
         return json.loads(self.data)
@@ -38,7 +39,7 @@ class Message:
     @property
     def stamp(self) -> str:
         """What brings the same identity back; only for a message that has one."""
-        return f"{self.source}.{self.seq}.{int(self.sent_at * 1e6)}"
+        return f"{self.origin}.{self.seq}.{round(self.sent_at * 1e6)}"
 
 
 def stamped(topic: str, data: bytes, stamp: str) -> Message:
@@ -47,11 +48,12 @@ def stamped(topic: str, data: bytes, stamp: str) -> Message:
     try:
         if len(parts) == 4:
             publisher, incarnation, seq, micros = parts
-            number = int(seq)
-            return Message(topic, data, publisher, number, int(micros) * 1e-6, f"{publisher}.{incarnation}", number)
+            number, source = int(seq), f"{publisher}.{incarnation}"
+            return Message(topic, data, publisher, number, int(micros) * 1e-6, source, number, source)
         if len(parts) == 6:
-            publisher, _, seq, micros, processor, count = parts
-            return Message(topic, data, publisher, int(seq), int(micros) * 1e-6, processor, int(count))
+            publisher, incarnation, seq, micros, processor, count = parts
+            origin = f"{publisher}.{incarnation}"
+            return Message(topic, data, publisher, int(seq), int(micros) * 1e-6, processor, int(count), origin)
     except ValueError:
         pass
     return Message(topic, data)

@@ -77,9 +77,7 @@ class Mover:
             record = registry.topic(topic)
             if record.unit != "topic":
                 raise BadInput(f"topic '{topic}' is placed by {record.unit}; move its {record.unit}s instead")
-            move = Move(
-                identity, "topic", topic, "", record.broker, target, record.stateful, record.persistent
-            )
+            move = Move(identity, "topic", topic, "", record.broker, target, record.stateful, record.persistent)
         elif unit == "client":
             home = registry.home(client)
             if home is None:
@@ -183,7 +181,13 @@ class Mover:
             self._tasks.pop(move.id, None)
 
     async def _perform(self, move: Move, instruction: Instruction) -> Event:
-        about = {"id": move.id, "topic": move.topic, "client": move.client, "source": move.source, "target": move.target}
+        about: dict[str, Any] = {
+            "id": move.id,
+            "topic": move.topic,
+            "client": move.client,
+            "source": move.source,
+            "target": move.target,
+        }
         match instruction:
             case Prepare():
                 if move.unit != "topic":
@@ -205,12 +209,12 @@ class Mover:
                     await self._order(move.source, "retire", about, PREPARE_S, SourceLost())
                 return Succeeded()
             case Undo():
-                if move.unit == "topic" and move.stateful:
+                if move.unit == "topic":  # first, so that two processors never run at once
+                    await self._order(move.target, "retire", about, PREPARE_S, TargetLost())
+                if move.stateful:
                     undone = await self._order(move.source, "resume", about, HAND_OVER_S, SourceLost())
                     if not isinstance(undone, Succeeded):
                         return undone
-                if move.unit == "topic":
-                    await self._order(move.target, "retire", about, PREPARE_S, TargetLost())
                 return await self._switch(move, move.source)
 
     async def _order(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 AGAIN_S: Final = 0.5  # without an answer for so long, it is sent again
 SOON_S: Final = 0.02  # after an answer that nobody stores it just now
+HEADER_ROOM: Final = 512  # bytes of a message that its header may need
 WINDOW: Final = 2048  # messages on their way; more wait for their turn
 
 
@@ -64,10 +65,13 @@ class Outbox:
         if self._runner is None:
             self._runner = self._start(self._run())
 
-    async def send(self, data: bytes, stamp: str) -> None:
+    def check(self, data: bytes) -> None:
         assert self._nats is not None
-        if len(data) > self._nats.max_payload - 512:
-            raise BadInput(f"a message of {len(data):,} bytes is over the limit of {self._nats.max_payload - 512:,}")
+        limit = self._nats.max_payload - HEADER_ROOM
+        if len(data) > limit:
+            raise BadInput(f"a message of {len(data):,} bytes is over the limit of {limit:,}")
+
+    async def send(self, data: bytes, stamp: str) -> None:
         async with self._room:
             number = next(self._numbers)
             entry = _Entry(data, stamp, asyncio.get_running_loop().create_future())

@@ -88,21 +88,22 @@ class Puller:
             self._news.clear()
             try:
                 await asyncio.wait_for(self._news.wait(), deadline - loop.time())
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 self._sure = False
                 return
 
     async def _exists(self) -> bool:
         try:
             reply = await self.connection.request(self._info, timeout=1.0)
-        except (nats.errors.Error, OSError, asyncio.TimeoutError):
+        except (TimeoutError, nats.errors.Error, OSError):
             return False
         self._sure = "error" not in json.loads(reply.data)
         return self._sure
 
     async def _came(self, raw: Msg) -> None:
-        status = raw.headers.get("Status") if raw.headers else None
-        if status is not None and not raw.data and "Nats-Msg-Id" not in raw.headers:
+        headers = raw.headers or {}
+        status = headers.get("Status")
+        if status is not None and not raw.data and "Nats-Msg-Id" not in headers:
             self._sure = status not in GONE
             self._left = 0
             self._news.set()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab.fleet.message import MESSAGE_ID, Message, stamped
 from trimtab.fleet.puller import Puller
-from trimtab.fleet.store import Store
+from trimtab.fleet.store import ACK_S, Store
 from trimtab.migrate.catchup import Catchup
 from trimtab.observe.report import TopicReport
 
@@ -42,7 +42,8 @@ class Reader:
         self.dropped = 0  # never: what is not fetched stays stored
         self.fresh = TopicReport()
         self._callback = callback
-        self._catchup = Catchup()
+        # A message that its reader lost with a connection is given out again: worth waiting for, and never dropped.
+        self._catchup = Catchup(ACK_S + 2.0, keep_late=True)
         self._turn = asyncio.Lock()
         self._on: dict[str, Puller] = {}  # by broker whose store is read; at most one
         self._finishing: list[asyncio.Task[None]] = []
@@ -72,6 +73,9 @@ class Reader:
         self._on[broker] = Puller(self.topic, broker, self.durable, connection, self._accept)
         if old is not None:
             self._finishing.append(asyncio.create_task(old.finish()))
+
+    def joined(self, broker: str) -> None:
+        """A reader does not depend on when its broker hears of it."""
 
     async def settle(self) -> None:
         """Until nothing is under way over an earlier connection."""
@@ -104,7 +108,7 @@ class Reader:
     async def _accept(self, raw: Msg) -> None:
         plain = stamped(self.topic, raw.data, (raw.headers or {}).get(MESSAGE_ID, ""))
         message = _Read(
-            plain.topic, plain.data, plain.publisher, plain.seq, plain.sent_at, plain.source, plain.number
+            plain.topic, plain.data, plain.publisher, plain.seq, plain.sent_at, plain.source, plain.number, plain.origin
         )
         message.raw = raw
         async with self._turn:

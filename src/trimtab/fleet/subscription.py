@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.fleet import names
@@ -44,6 +45,8 @@ class Subscription:
             getattr(callback, "__call__", None)  # noqa: B004  # an object with an async __call__
         )
         self._turn = asyncio.Lock()
+        self._results: dict[str, int] = {}  # origin -> last message of which a processor's result was delivered
+        self.history: deque[tuple[float, str, bool]] = deque(maxlen=64)  # loop's time, broker, joined or left
         self._on: dict[str, NatsSubscription] = {}  # broker -> subscription there; two while it moves
 
     @property
@@ -64,11 +67,16 @@ class Subscription:
                 pending_bytes_limit=PENDING_BYTES,
             )  # fmt: skip
 
+    def joined(self, broker: str) -> None:
+        """The broker has confirmed it."""
+        self.history.append((asyncio.get_running_loop().time(), broker, True))
+
     async def leave(self, broker: str) -> None:
         """No longer on this broker; what has arrived from it is still delivered."""
         subscription = self._on.pop(broker, None)
         if subscription is None:
             return
+        self.history.append((asyncio.get_running_loop().time(), broker, False))
         try:
             await asyncio.wait_for(subscription.drain(), 5.0)
         except Exception as error:  # the broker is gone, and the subscription with it
@@ -92,13 +100,22 @@ class Subscription:
         now = time.time()
         ready = self._catchup.accept(message, now)
         if ready:
+            if message.origin is not message.source:
+                ready = [each for each in ready if self._is_new(each)]
             await self._deliver(ready, now)
+
+    def _is_new(self, result: Message) -> bool:
+        """After a crash two processors may work on one topic for a moment; nobody hears of it."""
+        if self._results.get(result.origin, 0) >= result.seq:
+            self._catchup.duplicates += 1
+            return False
+        self._results[result.origin] = result.seq
+        return True
 
     async def tick(self, now: float) -> None:
         if self._catchup.holds:
-            late = self._catchup.overdue(now)
-            if late:
-                await self._deliver(late, now)
+            late: list[Any] = self._catchup.overdue(now)
+            await self._deliver([each for each in late if each.origin is each.source or self._is_new(each)], now)
 
     async def drop(self, raw: Any) -> None:
         """nats-py had no room for this one: it counts as come, so that nothing waits for it."""

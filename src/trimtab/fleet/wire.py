@@ -63,7 +63,7 @@ async def connect(
     while True:
         try:
             await connection.connect(**options, max_reconnect_attempts=1, allow_reconnect=False)
-        except (OSError, nats.errors.Error, asyncio.TimeoutError) as error:
+        except (TimeoutError, OSError, nats.errors.Error) as error:
             shown = last[-1] if last else error
             if _denied(error) or _denied(shown):
                 raise BadInput(
@@ -99,7 +99,7 @@ async def ask(connection: Nats, subject: str, question: dict[str, Any], timeout_
         reply = await connection.request(subject, json.dumps(question).encode(), timeout=timeout_s)
     except nats.errors.NoRespondersError:
         raise Unreachable(f"nobody answers to '{subject}': is that part of the fleet running?") from None
-    except (nats.errors.TimeoutError, asyncio.TimeoutError):
+    except (TimeoutError, nats.errors.TimeoutError):
         raise Unreachable(f"no answer to '{subject}' within {timeout_s:g} s") from None
     except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
         raise Unreachable(f"'{subject}' cannot be asked: {error}") from None

@@ -13,7 +13,7 @@ from trimtab.errors import Unreachable
 from trimtab.fleet import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from nats.aio.client import Client as Nats
 
@@ -98,9 +98,7 @@ class Wires:
 
     async def _connect(self, urls: list[str]) -> Nats:
         user, password, ca = self._login
-        return await wire.connect(
-            urls, user, password, name=f"trimtab:{self._client}", ca=ca, on_error=self._on_error
-        )
+        return await wire.connect(urls, user, password, name=f"trimtab:{self._client}", ca=ca, on_error=self._on_error)
 
     async def let_go(self, old: Wire, user: object) -> None:
         old.users.discard(user)
@@ -114,7 +112,7 @@ class Wires:
             await _close(each)
         self._open.clear()
 
-    def __iter__(self) -> Iterable[Wire]:  # type: ignore[misc]
+    def __iter__(self) -> Iterator[Wire]:
         return iter(list(self._open.values()))
 
 

@@ -45,14 +45,16 @@ class Delays:
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
-            assert self._process.stdin is not None and self._process.stdout is not None
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
             self._process.stdin.close()  # its sign to end
             self._process.wait()
             self._process.stdout.close()
 
     def set(self, name: str, delay_ms: float) -> None:
         """From now on; what is on its way keeps its order."""
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"link": name, "delay_ms": delay_ms}) + "\n")
         self._process.stdin.flush()
 

@@ -88,5 +88,6 @@ class Ledger:
             reordered += int((numbers[1:] < np.maximum.accumulate(numbers)[:-1]).sum()) if len(numbers) else 0
         messages = sum(s.sent for s in self.streams if topics is None or s.topic in topics)
         return {
-            "messages": messages, "delivered": delivered, "lost": lost, "duplicated": duplicated, "reordered": reordered,
+            "messages": messages, "delivered": delivered, "lost": lost, "duplicated": duplicated,
+            "reordered": reordered,
         }  # fmt: skip

@@ -24,7 +24,9 @@ DEAD_END = "127.0.0.1:9"  # what a server tells others of itself, so that they o
 class LiveFleet:
     """``async with LiveFleet(4, between_ms=20) as fleet``; sites and their brokers are called b1, b2, ..."""
 
-    def __init__(self, sites: int, *, between_ms: float = 0.0, hub_ms: float | None = None, executors: int = 16) -> None:
+    def __init__(
+        self, sites: int, *, between_ms: float = 0.0, hub_ms: float | None = None, executors: int = 16
+    ) -> None:
         self.names = [f"b{number}" for number in range(1, sites + 1)]
         self.between_ms = between_ms  # one way
         self.hub_ms = between_ms if hub_ms is None else hub_ms

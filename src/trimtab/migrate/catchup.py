@@ -32,15 +32,17 @@ T = TypeVar("T", bound=Numbered)
 class Catchup:
     """Orders what one subscription receives. Times are seconds on any clock that only goes forward."""
 
-    __slots__ = ("_held", "_last", "_since", "duplicates", "missed", "wait_s")
+    __slots__ = ("_given_up", "_held", "_last", "_since", "duplicates", "keep_late", "missed", "wait_s")
 
-    def __init__(self, wait_s: float = 1.0) -> None:
+    def __init__(self, wait_s: float = 1.0, *, keep_late: bool = False) -> None:
         self.wait_s = wait_s  # how long a gap may delay what follows it
+        self.keep_late = keep_late  # what comes after all is delivered, out of order, instead of dropped
         self.duplicates = 0  # messages dropped because they had been delivered, or given up, before
         self.missed = 0  # numbers given up: lost, or later than wait_s
         self._last: dict[str, int] = {}  # source -> last number delivered
         self._held: dict[str, dict[int, Numbered]] = {}  # source -> number -> message that waits behind a gap
         self._since: dict[str, float] = {}  # source -> when its gap was seen first; same keys as _held
+        self._given_up: dict[str, set[int]] = {}  # source -> numbers that may still come; only with keep_late
 
     def accept(self, message: T, now: float) -> Sequence[T]:
         """What can be delivered now that ``message`` has come, in order."""
@@ -57,6 +59,10 @@ class Catchup:
                 return [message, *self._follow(source, now)]  # type: ignore[list-item]  # only Ts are held
             return (message,)
         if number <= last:
+            if self.keep_late and number in self._given_up.get(source, ()):
+                self._given_up[source].remove(number)
+                self.missed -= 1
+                return (message,)
             self.duplicates += 1
             return ()
         held = self._held.setdefault(source, {})
@@ -105,7 +111,10 @@ class Catchup:
 
     def _give_up(self, source: str, now: float) -> Iterator[Numbered]:
         first = min(self._held[source])
-        self.missed += first - self._last[source] - 1
+        gap = range(self._last[source] + 1, first)
+        self.missed += len(gap)
+        if self.keep_late:
+            self._given_up.setdefault(source, set()).update(gap[-MOST_HELD:])
         self._last[source] = first - 1
         return self._follow(source, now)
 

@@ -6,8 +6,8 @@
 
 | phase | what happens | if it goes wrong |
 |---|---|---|
-| PREPARING | the target gets ready: loads the processor, copies stored messages, listens along | the target forgets it |
-| HANDING_OVER | the source stops and gives its state to the target (only a topic that has a state) | the source goes on |
+| PREPARING | the target gets ready: loads the processor, copies what is stored, listens along | the target forgets it |
+| HANDING_OVER | the source stops and gives its state to the target (topics that have one) | the source goes on |
 | SWITCHING | the registry's route changes: the one moment at which the move becomes true | the source goes on |
 | ACTIVATING | the target opens for stored messages (only persistent topics) | tried until the target answers |
 | DRAINING | clients open the new route, catch up, leave the old one | a client that is lost follows when it is back |
@@ -204,7 +204,10 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
 
         # Before the route has changed, whatever fails leads back. The source has lost nothing: it keeps its
         # state until it is told to retire.
-        case Phase.PREPARING | Phase.HANDING_OVER | Phase.SWITCHING, Refused() | TargetLost() | SourceLost() | TimedOut():
+        case (
+            Phase.PREPARING | Phase.HANDING_OVER | Phase.SWITCHING,
+            Refused() | TargetLost() | SourceLost() | TimedOut(),
+        ):
             return _in(move, Phase.ROLLING_BACK, _why(move, event)), [Undo()]
 
         # After it, stored messages exist in full at the target only: there is no way but forward.

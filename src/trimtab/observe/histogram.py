@@ -50,7 +50,7 @@ class Histogram:
             seen += self.counts[bucket]
             if seen >= needed:
                 break
-        return SMALLEST_S * 2.0 ** ((bucket + 0.5) / PER_OCTAVE)  # the middle, as ratios go
+        return float(SMALLEST_S * 2.0 ** ((bucket + 0.5) / PER_OCTAVE))  # the middle, as ratios go
 
     def encode(self) -> list[list[int]]:
         """Pairs of bucket and count, for JSON."""

@@ -46,7 +46,9 @@ class Handover:
 
     def jobs(self, seeds: int, moves: int = 500) -> list[Job]:
         parts = [min(PER_JOB, moves - at) for at in range(0, moves, PER_JOB)]
-        calm = [{"moves": part, "seed": s * 100 + n, "kill": False} for s in range(seeds) for n, part in enumerate(parts)]
+        calm = [
+            {"moves": part, "seed": s * 100 + n, "kill": False} for s in range(seeds) for n, part in enumerate(parts)
+        ]
         wild = [{"moves": min(moves, PER_JOB), "seed": s, "kill": True} for s in range(seeds)]
         return calm + wild
 
@@ -55,7 +57,9 @@ class Handover:
 
     def report(self, rows: list[Row], out: Path) -> Report:
         calm, wild = select(rows, kill=False, row="total"), select(rows, kill=True, row="total")
-        total = {name: sum(row[name] for row in calm) for name in ("moves", "messages", "lost", "duplicated", "reordered")}
+        total = {
+            name: sum(row[name] for row in calm) for name in ("moves", "messages", "lost", "duplicated", "reordered")
+        }
         added = np.concatenate([np.array(row["added_ms"]) for row in calm]) if calm else np.array([0.0])
         p99 = float(np.percentile(added, 99)) if len(added) else 0.0
         bar_ms = 2 * RTT_MS + 50
@@ -87,22 +91,31 @@ class Handover:
         lines = []
         for kind in kinds:
             of = [r for r in rows if r["row"] == "kind" and r["kind"] == kind and not r["kill"]]
-            lines.append((kind, *(f"{sum(r[n] for r in of):,}" for n in ("messages", "delivered", "lost", "duplicated", "reordered"))))
+            lines.append(
+                (
+                    kind,
+                    *(
+                        f"{sum(r[n] for r in of):,}"
+                        for n in ("messages", "delivered", "lost", "duplicated", "reordered")
+                    ),
+                )
+            )
         text = (
-            f"{total['moves']:,} moves of topics and clients between {SITES} sites, {BETWEEN_MS:g} ms apart one way, while "
-            f"{figures['messages_per_second']:,.0f} messages a second or more were published. A delay is *added* if a "
-            "delivery took longer than the longer of the paths before and after the move; counted are deliveries around "
-            f"a move only. Median move: {figures['move_p50_ms']:.0f} ms; added delay p50 {figures['added_delay_p50_ms']:.1f} "
-            f"ms, p99 {p99:.1f} ms (bar {bar_ms:.0f}).\n\n![delays](handover.png)\n\n"
+            f"{total['moves']:,} moves of topics and clients between {SITES} sites, {BETWEEN_MS:g} ms apart one way, "
+            f"while {figures['messages_per_second']:,.0f} messages a second or more were published. A delay is *added* "
+            "if a delivery took longer than the longer of the paths before and after the move; counted are deliveries "
+            f"around a move only. Median move: {figures['move_p50_ms']:.0f} ms; added delay p50 "
+            f"{figures['added_delay_p50_ms']:.1f} ms, p99 {p99:.1f} ms (bar {bar_ms:.0f}).\n\n"
+            "![delays](handover.png)\n\n"
             + markdown_table(["kind of topic", "messages", "deliveries", "lost", "duplicated", "reordered"], lines)
-        )  # fmt: skip
+        )
         if wild:
             k = figures["killed"]
             text += (
-                f"\n\nWith {k['kills']} processes killed in the middle of {k['moves']} moves: {k['rolled_back']} moves were "
-                f"rolled back, none of {k['acknowledged']:,} acknowledged messages of persistent topics was lost, "
-                f"{k['half_moved']} units were left half-moved. Plain topics promise nothing when a broker dies: "
-                f"{k['lost']:,} deliveries were lost there."
+                f"\n\nWith {k['kills']} processes killed in the middle of {k['moves']} moves: {k['rolled_back']} moves "
+                f"were rolled back, {k['acknowledged_lost']} of {k['acknowledged']:,} acknowledged messages of "
+                f"persistent topics were lost, {k['half_moved']} units were left half-moved. Plain topics promise "
+                f"nothing when a broker dies: {k['lost']:,} deliveries were lost there."
             )
         return Report(text, tuple(bars), figures)
 
@@ -214,7 +227,9 @@ class _Trial:
         self.ledger.streams[stream].acknowledged.add(number)
 
     async def _move_around(self) -> list[str]:
-        movable = [("topic", t) for t, kind in self.topics.items() if kind != "roam"] + [("client", c) for c in self.clients]
+        movable = [("topic", t) for t, kind in self.topics.items() if kind != "roam"] + [
+            ("client", c) for c in self.clients
+        ]
         ids: list[str] = []
         refused = 0
         while len(ids) < self.moves and refused < 20 * self.moves:
@@ -290,7 +305,7 @@ class _Trial:
             {"row": "kind", "kind": kind, **self.ledger.audit({t for t, k in self.topics.items() if k == kind})}
             for kind in KINDS
         ]
-        empty = {name: [] if name == "added_ms" else 0 for name in total if name not in ("row", "kind")}
+        empty: Row = {name: [] if name == "added_ms" else 0 for name in total if name not in ("row", "kind")}
         return [total, *({**empty, **row} for row in kinds)]
 
     def _added(self, records: list[dict[str, Any]]) -> list[float]:

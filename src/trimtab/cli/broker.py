@@ -1,0 +1,44 @@
+"""``trimtab broker``: one broker alone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from trimtab.cli import output
+
+
+@click.command()
+@click.option("--name", required=True, help="Of the broker, one of its kind in the fleet.")
+@click.option("--join", required=True, type=click.Path(dir_okay=False), help="The fleet file that the hub wrote.")
+@click.option("--listen", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), help="For clients [default: a free one].")
+@click.option("--mqtt-port", type=click.IntRange(1, 65535), help="For MQTT clients [default: a free one].")
+@click.option("--area", default="area", show_default=True, help="Brokers of one area reach each other directly.")
+@click.option("--stores", type=click.Choice(["1", "3", "5"]), default="1", show_default=True,
+              help="Servers that store persistent topics.")  # fmt: skip
+@click.option("--home", type=click.Path(file_okay=False), help="Its folder [default: beside the fleet file].")
+@output.json_option
+def broker(
+    name: str, join: str, listen: str, port: int | None, mqtt_port: int | None, area: str, stores: str,
+    home: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Start a broker that joins a fleet, until Ctrl-C."""
+    asyncio.run(_broker(name, Path(join), listen, port, mqtt_port, area, int(stores), home, as_json))
+
+
+async def _broker(
+    name: str, join: Path, listen: str, port: int | None, mqtt: int | None, area: str, stores: int,
+    home: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    from trimtab.cli.up import show, told, until_told_to_stop
+    from trimtab.fleet.launch import Launch
+
+    async with Launch(Path(home) if home else join.parent, host=listen, area=area, on_restart=told) as launch:
+        launch.join(join)
+        await launch.start_broker(name, port=port, mqtt_port=mqtt, stores=stores)
+        await launch.ready([name])
+        show(launch, as_json)
+        await until_told_to_stop()

@@ -1,0 +1,24 @@
+"""``trimtab clients``: who has come, and where they are at home."""
+
+from __future__ import annotations
+
+import click
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_option, state
+
+
+@click.command()
+@home_option
+@output.json_option
+def clients(home: str | None, as_json: bool) -> None:
+    """Clients with their homes and positions."""
+    entries = state(home, "client")["entries"]
+    if as_json:
+        output.print_json([{"client": name, **entry} for name, entry in sorted(entries.items())])
+        return
+    rows = []
+    for name, entry in sorted(entries.items()):
+        position = entry["position"]
+        rows.append((name, entry["home"], f"{position[0]:.4f}, {position[1]:.4f}" if position else ""))
+    output.print_table(f"{len(rows)} clients", ["client", "home", "position"], rows, left=range(2))

@@ -1,0 +1,48 @@
+"""``trimtab hub``: the hub alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_of, home_option
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command()
+@click.option("--listen", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), help="For clients and agents [default: a free one].")
+@click.option("--leaf-port", type=click.IntRange(1, 65535), help="For brokers [default: a free one].")
+@click.option("--executors", type=click.IntRange(1, 1024), default=16, show_default=True, help="Moves at once.")
+@home_option
+@output.json_option
+def hub(listen: str, port: int | None, leaf_port: int | None, executors: int, home: str | None, as_json: bool) -> None:
+    """Start the hub of a fleet, until Ctrl-C.
+
+    The fleet file it writes is what a broker on another machine joins with: copy it there.
+    """
+    asyncio.run(_hub(home_of(home), listen, port, leaf_port, executors, as_json))
+
+
+async def _hub(home: Path, listen: str, port: int | None, leaf: int | None, executors: int, as_json: bool) -> None:
+    from trimtab.cli.up import told, until_told_to_stop
+    from trimtab.config import load
+    from trimtab.fleet.launch import Launch
+
+    async with Launch(home, host=listen, tls=load().tls, executors=executors, on_restart=told) as launch:
+        await launch.start_hub(port, leaf)
+        await launch.ready([])
+        if as_json:
+            output.print_json(
+                {"hub": launch.fleet.hub, "leaf": launch.fleet.hub_leaf, "fleet": str(home / "fleet.json")}
+            )
+        else:
+            click.echo(
+                f"the hub is up at {launch.fleet.hub}\nbrokers: trimtab broker --name NAME --join {home / 'fleet.json'}"
+            )
+        await until_told_to_stop()

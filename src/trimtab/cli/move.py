@@ -1,0 +1,77 @@
+"""``trimtab move``: a topic or a client to another broker, live."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_option, with_fleet
+from trimtab.cli.moves import show
+
+if TYPE_CHECKING:
+    from trimtab.cli.fleet import Ask
+
+
+@click.group()
+def move() -> None:
+    """Move a topic, a client or a link to another broker while messages flow."""
+
+
+to_option = click.option("--to", required=True, metavar="BROKER", help="Where it should be.")
+
+
+@move.command("topic")
+@click.argument("topic")
+@to_option
+@home_option
+@output.json_option
+def move_topic(topic: str, to: str, home: str | None, as_json: bool) -> None:
+    """TOPIC with its processor, its stored messages and all its clients."""
+    finish(home, "admin.move", {"moves": [{"unit": "topic", "topic": topic, "to": to}]}, as_json)
+
+
+@move.command("client")
+@click.argument("client")
+@to_option
+@home_option
+@output.json_option
+def move_client(client: str, to: str, home: str | None, as_json: bool) -> None:
+    """CLIENT to a new home, with its links to topics that are placed by client."""
+    finish(home, "admin.move", {"moves": [{"unit": "client", "client": client, "to": to}]}, as_json)
+
+
+@move.command("link")
+@click.argument("client")
+@click.argument("topic")
+@to_option
+@home_option
+@output.json_option
+def move_link(client: str, topic: str, to: str, home: str | None, as_json: bool) -> None:
+    """The link of CLIENT to TOPIC, of a topic that is placed by link."""
+    finish(home, "admin.move", {"moves": [{"unit": "link", "client": client, "topic": topic, "to": to}]}, as_json)
+
+
+def finish(home: str | None, subject: str, question: dict[str, Any], as_json: bool) -> None:
+    """Start moves, show how they go, and say how they ended; exit code 1 if one was rolled back."""
+
+    async def work(ask: Ask) -> list[dict[str, Any]]:
+        ids = (await ask(subject, question))["moves"]
+        with output.progress(quiet=as_json) as bar:
+            step = bar.add_task("moving", total=len(ids))
+            while True:
+                records: list[dict[str, Any]] = []
+                for at in range(0, len(ids), 200):
+                    records += (await ask("admin.moves", {"ids": ids[at : at + 200]}))["moves"]
+                over = sum(record["phase"] in ("done", "rolled back") for record in records)
+                bar.update(step, completed=over)
+                if over == len(ids):
+                    return records
+                await asyncio.sleep(0.02)
+
+    records = with_fleet(home, work)
+    show(records, as_json, title=f"{len(records)} moves" if len(records) != 1 else "1 move")
+    if any(record["phase"] == "rolled back" for record in records):
+        raise SystemExit(1)

@@ -1,0 +1,84 @@
+"""``trimtab up``: a whole fleet on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_of, home_option
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trimtab.fleet.launch import Launch
+    from trimtab.fleet.supervisor import Child
+
+
+@click.command()
+@click.option("--brokers", type=click.IntRange(1, 64), default=4, show_default=True, help="How many.")
+@click.option("--stores", type=click.Choice(["1", "3", "5"]), default="1", show_default=True,
+              help="Servers that store persistent topics at each broker's site.")  # fmt: skip
+@click.option(
+    "--tls/--no-tls", default=None, help="TLS on every connection [default: [tls] of trimtab.toml, else off]."
+)
+@click.option("--executors", type=click.IntRange(1, 1024), default=16, show_default=True, help="Moves at once.")
+@home_option
+@output.json_option
+def up(brokers: int, stores: str, tls: bool | None, executors: int, home: str | None, as_json: bool) -> None:
+    """Start a hub and a number of brokers on free loopback ports, until Ctrl-C.
+
+    Credentials are made once and kept in the fleet's folder, for its owner only; so are stored messages and the
+    registry: the next start goes on with them.
+    """
+    asyncio.run(_up(home_of(home), brokers, int(stores), tls, executors, as_json))
+
+
+async def _up(home: Path, brokers: int, stores: int, tls: bool | None, executors: int, as_json: bool) -> None:
+    from trimtab.config import load
+    from trimtab.fleet.launch import Launch
+
+    chosen = load().tls if tls is None else tls
+    names = [f"b{number}" for number in range(1, brokers + 1)]
+    async with Launch(home, tls=chosen, executors=executors, on_restart=told) as launch:
+        with output.progress(quiet=as_json) as bar:
+            step = bar.add_task("starting", total=brokers + 2)
+            await launch.start_hub()
+            bar.advance(step)
+            for name in names:
+                await launch.start_broker(name, stores=stores)
+                bar.advance(step)
+            await launch.ready(names)
+        show(launch, as_json)
+        await until_told_to_stop()
+
+
+async def until_told_to_stop() -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await stop.wait()
+    click.echo("stopping", err=True)
+
+
+def told(child: Child) -> None:
+    click.echo(f"{child.name} ended and is started again ({child.log})", err=True)
+
+
+def show(launch: Launch, as_json: bool) -> None:
+    """Where everything is."""
+    if as_json:
+        sites = {name: {"urls": site.urls, "mqtt": str(site.mqtt)} for name, site in launch.sites.items()}
+        output.print_json({"home": str(launch.home), "hub": launch.fleet.hub, "brokers": sites})
+        return
+    rows = [("hub", launch.fleet.hub, "", str(launch.supervisor.find("hub").pid))] if launch.fleet.hub else []
+    rows = [r for r in rows if any(c.name == "hub" for c in launch.supervisor.children)]
+    for name, site in launch.sites.items():
+        rows.append((name, site.urls[0], str(site.mqtt), str(launch.supervisor.find(name).pid)))
+    output.print_table(
+        f"the fleet in {launch.home} is up", ["name", "clients", "MQTT", "server's pid"], rows,
+        note=f"applications: trimtab.connect({str(launch.home)!r}); stop with Ctrl-C",
+    )  # fmt: skip

@@ -1,0 +1,70 @@
+"""``trimtab.toml``: settings that outlive a command. Environment variables override it.
+
+    [tls]
+    enabled = true          # TLS on every connection; without files, a fleet makes its own authority
+    ca = "ca.pem"           # PEM files of your own
+    cert = "cert.pem"
+    key = "key.pem"
+
+``TRIMTAB_CONFIG`` names another file; ``TRIMTAB_TLS=1`` or ``0`` overrides ``tls.enabled``.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from trimtab.errors import BadInput
+from trimtab.fleet.credentials import Tls
+
+FILE: Final = "trimtab.toml"
+KNOWN: Final = {"tls": ("enabled", "ca", "cert", "key")}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    tls: bool | Tls = False
+
+
+def load() -> Config:
+    """The settings of ./trimtab.toml, or of the file $TRIMTAB_CONFIG names; the defaults if there is none."""
+    named = os.environ.get("TRIMTAB_CONFIG")
+    path = Path(named or FILE)
+    try:
+        content = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if named:
+            raise BadInput(f"there is no {path}, which TRIMTAB_CONFIG names") from None
+        content = {}
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path}: {error}") from None
+    for table, keys in content.items():
+        if table not in KNOWN or not isinstance(keys, dict):
+            raise BadInput(f"{path}: there is no table [{table}]; known: {', '.join(f'[{name}]' for name in KNOWN)}")
+        for key in keys:
+            if key not in KNOWN[table]:
+                raise BadInput(f"{path}: [{table}] has no key '{key}'; known: {', '.join(KNOWN[table])}")
+    return Config(_tls(path, content.get("tls", {})))
+
+
+def _tls(path: Path, table: dict[str, Any]) -> bool | Tls:
+    enabled = table.get("enabled", bool(table))
+    if not isinstance(enabled, bool):
+        raise BadInput(f"{path}: [tls] enabled = {enabled!r} must be true or false")
+    said = os.environ.get("TRIMTAB_TLS")
+    if said is not None:
+        if said not in ("0", "1"):
+            raise BadInput(f"TRIMTAB_TLS={said!r} must be 0 or 1")
+        enabled = said == "1"
+    files = {key: table[key] for key in ("ca", "cert", "key") if key in table}
+    if not enabled or not files:
+        return enabled
+    if len(files) < 3:
+        raise BadInput(f"{path}: [tls] needs ca, cert and key together, or none of them; it has {', '.join(files)}")
+    for key, file in files.items():
+        if not Path(file).is_file():
+            raise BadInput(f"{path}: [tls] {key} = {file!r} is not a file")
+    return Tls(**{key: str(Path(file).resolve()) for key, file in files.items()})

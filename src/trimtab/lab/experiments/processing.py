@@ -1,0 +1,370 @@
+"""Processing at a live broker: Khare's sensitivity analysis (SEC'18, IV-B, Figure 1a-1d) on a machine of two cores.
+
+Every point is a fleet of one broker, started for it alone. Publishers send one message a second each, in phases
+of their own, and never wait; latency is from sending to delivery, on one clock, since both ends are in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import random
+import struct
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from trimtab.fleet import names, wire
+from trimtab.fleet.credentials import CLIENT_FILE, read_secret
+from trimtab.lab.experiment import Bar, Job, Report, Row, grouped, markdown_table, select
+from trimtab.lab.live import LiveFleet
+from trimtab.observe.report import BrokerReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nats.aio.client import Client as Nats
+    from nats.aio.msg import Msg
+
+    from trimtab.fleet.client import Client
+
+WARM_S: Final = 1.5
+MEASURE_S: Final = 6.0
+WAIT_S: Final = 2.0  # for what is on its way when publishing ends
+SIZE_BYTES: Final = 4096
+STAMP: Final = struct.Struct("!iq")  # number of the message, -1 if it does not count; when it was sent, ns
+FOREGROUND: Final = "foreground"
+PER_CONNECTION: Final = 40  # subscriptions
+
+INTERVALS_MS: Final = (10, 20, 40)  # CPU time per message
+MIDDLE_MS: Final = 20  # of the foreground topic of 1b and 1d
+SUBSCRIBERS: Final = (1, 80, 160, 240)  # 240: the most taxis in one region of the paper's data
+MANY: Final = 200  # subscribers in 1b
+BACKGROUND_B: Final = (0, 2, 4, 6, 8, 10)  # topics in 1b, 0.2 cores each
+BACKGROUND_D: Final = (2, 4)
+LOADS: Final = (0.2, 0.5, 0.7, 0.9, 1.2)  # rates in 1c, as shares of what one worker can process
+RATES_D: Final = (10, 18, 25, 35, 45)
+STEADY: Final = 10.0  # p90 below so many processing intervals: the queue does not grow
+
+# What the paper found on four cores: messages/s by (interval in ms, background topics); 1c, 1d and VI.
+PAPER: Final = {(10, 0): 78, (20, 0): 38, (40, 0): 20, (20, 7): 15, (20, 11): 8}
+# panel -> (what tells its curves apart, what it is drawn against)
+AXES: Final = {
+    "a": ("ms", "subscribers"), "b": ("ms", "background"), "c": ("ms", "rate"), "d": ("background", "rate"),
+}  # fmt: skip
+
+
+class Processing:
+    title = "Processing at a live broker: subscribers, rates, background load"
+    seeds = 1
+    timed = True
+
+    def jobs(self, seeds: int) -> list[Job]:
+        points = [
+            *(_point("a", ms=ms, subscribers=count) for ms in INTERVALS_MS for count in SUBSCRIBERS),
+            *(_point("b", subscribers=MANY, background=count) for count in BACKGROUND_B),
+            *(_point("c", ms=ms, rate=round(load * 1000 / ms)) for ms in INTERVALS_MS for load in LOADS),
+            *(_point("d", rate=rate, background=count) for count in BACKGROUND_D for rate in RATES_D),
+        ]
+        return [point | {"seconds": MEASURE_S, "seed": seed} for seed in range(seeds) for point in points]
+
+    def run(self, job: Job) -> list[Row]:
+        series, x = AXES[job["panel"]]
+        return [{"series": job[series], "x": job[x]} | asyncio.run(_Trial(job).run())]
+
+    def report(self, rows: list[Row], out: Path) -> Report:
+        curves = _curves(rows)
+        thresholds = {(curve[0]["ms"], curve[0]["background"]): _threshold(curve) for curve in _by_rate(curves)}
+        most = max((background for ms, background in thresholds if ms == MIDDLE_MS), default=0)
+        alone, crowded = thresholds.get((MIDDLE_MS, 0), 0.0), thresholds.get((MIDDLE_MS, most), 0.0)
+        below = select(rows, panel="a")
+        below += [r for r in rows if r["panel"] in "cd" and r["rate"] <= thresholds[r["ms"], r["background"]]]
+        share = min((r["delivered"] / r["expected"] for r in below), default=math.nan)
+        fan_out = _rise(curves.get(("a", INTERVALS_MS[0]), []))
+        bars = (
+            Bar.at_most(f"added by the most subscribers, {INTERVALS_MS[0]} ms, p90, ms", fan_out, 250),
+            Bar.at_least(f"threshold of {MIDDLE_MS} ms alone, messages/s", alone, 0.6 * 1000 / MIDDLE_MS),
+            Bar.at_most(f"threshold with {most} background topics, messages/s", crowded, alone),
+            Bar.at_least("delivered up to the threshold, least share", share, 1.0),
+        )
+        _draw(curves, out)
+        figures: dict[str, Any] = {
+            "thresholds": {f"{ms} ms, {count} background": rate for (ms, count), rate in thresholds.items()},
+            "added_by_subscribers_ms": {f"{ms} ms": round(_rise(curves.get(("a", ms), [])), 1) for ms in INTERVALS_MS},
+            "p90_ms": {f"{p}, {series}": [[r["x"], round(r["p90_ms"], 1)] for r in c] for (p, series), c in curves.items()},
+        }  # fmt: skip
+        return Report(_text(rows, curves, thresholds), bars, figures)
+
+
+class _Trial:
+    """One point: a broker, its topics, their load."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.random = random.Random(job["seed"])
+        self.background = self._background()
+        self.delays_ms: dict[int, list[float]] = {}  # message -> of its deliveries so far
+        self.late_ms: list[float] = []  # how much after its time a message was sent
+        self.reports: list[BrokerReport] = []
+
+    def _background(self) -> list[tuple[int, int]]:
+        """Interval in ms and messages/s of each; 1d draws them at random, and fewer are the first of more."""
+        if self.job["panel"] == "b":
+            return [(MIDDLE_MS, 10)] * self.job["background"]
+        return [(self.random.randint(20, 40), self.random.randint(8, 15)) for _ in range(self.job["background"])]
+
+    async def run(self) -> Row:
+        async with contextlib.AsyncExitStack() as stack:
+            fleet = await stack.enter_async_context(LiveFleet(1))
+            client = await stack.enter_async_context(fleet.client("publisher", fleet.names[0]))
+            topics = {FOREGROUND: self.job["ms"]} | {_name(at): ms for at, (ms, _) in enumerate(self.background)}
+            making = (client.create_topic(t, processor=f"burn?ms={ms}", limit_ms=60_000.0) for t, ms in topics.items())
+            await asyncio.gather(*making)
+            await self._subscribe(fleet, stack, topics)
+            await (await fleet.launch.admin()).subscribe("telemetry.*", cb=self._heard)
+            for topic in topics:
+                await client.publish(topic, _message(-1))  # opens the route
+            publishing = asyncio.create_task(self._publish(client))
+            await asyncio.sleep(WARM_S)
+            began, busy = time.time(), _cpu_times()
+            await publishing
+            ended, busy = time.time(), _cpu_times() - busy
+            expected = len(self.delays_ms) * self.job["subscribers"]
+            deadline = time.monotonic() + WAIT_S
+            while self._delivered < expected and time.monotonic() < deadline:
+                await asyncio.sleep(0.05)
+            return self._row(expected, began, ended, float(busy[0] / busy[1]))
+
+    @property
+    def _delivered(self) -> int:
+        return sum(len(each) for each in self.delays_ms.values())
+
+    async def _subscribe(self, fleet: LiveFleet, stack: contextlib.AsyncExitStack, topics: Iterable[str]) -> None:
+        """Plain NATS clients, several subscribers to a connection: the broker fans out as it would to SDK clients."""
+        known = read_secret(fleet.home / CLIENT_FILE, "the fleet writes it")
+        wanted = [names.deliver(FOREGROUND)] * self.job["subscribers"]
+        parts = [wanted[at : at + PER_CONNECTION] for at in range(0, len(wanted), PER_CONNECTION)]
+        others = [names.deliver(topic) for topic in topics if topic != FOREGROUND]
+        for number, part in enumerate([*parts, others]):
+            urls = known["brokers"][fleet.names[0]]
+            nats: Nats = await wire.connect(urls, known["user"], known["password"], name=f"subscribers-{number}")
+            stack.push_async_callback(nats.close)
+            for subject in part:
+                await nats.subscribe(subject, cb=self._receive)
+            await nats.flush()
+
+    async def _receive(self, raw: Msg) -> None:
+        now = time.monotonic_ns()
+        number, sent = STAMP.unpack_from(raw.data)
+        if number >= 0:
+            self.delays_ms[number].append((now - sent) / 1e6)
+
+    async def _heard(self, raw: Msg) -> None:
+        self.reports.append(BrokerReport.decode(json.loads(raw.data)))
+
+    async def _publish(self, client: Client) -> None:
+        """Every publisher once a second, each at a time of its own; nobody waits for anything."""
+        publishers = [(FOREGROUND, self.job["rate"])]
+        publishers += [(_name(at), rate) for at, (_, rate) in enumerate(self.background)]
+        streams = [(self.random.random(), topic) for topic, rate in publishers for _ in range(rate)]
+        length = WARM_S + self.job["seconds"]
+        seconds = range(math.ceil(length))
+        plan = sorted((phase + at, topic) for phase, topic in streams for at in seconds if phase + at < length)
+        began = time.monotonic()
+        for due, topic in plan:
+            await asyncio.sleep(max(0.0, began + due - time.monotonic()))
+            number = -1
+            if topic == FOREGROUND and due >= WARM_S:
+                number = len(self.delays_ms)
+                self.delays_ms[number] = []
+                self.late_ms.append(1000 * (time.monotonic() - began - due))
+            await client.publish(topic, _message(number))
+
+    def _row(self, expected: int, began: float, ended: float, machine: float) -> Row:
+        delays = [each for of in self.delays_ms.values() for each in of]
+        last = [max(of) for of in self.delays_ms.values() if of]
+        inside = [report for report in self.reports if began < report.at <= ended]
+        busy = {
+            t: sum(r.topics[t].busy_s for r in inside if t in r.topics) for t in {t for r in inside for t in r.topics}
+        }
+        return {
+            **{f"p{q}_ms": _percentile(delays, q) for q in (50, 90, 99)},
+            "last_p90_ms": _percentile(last, 90),  # until the last subscriber has a message
+            "messages": len(self.delays_ms),
+            "expected": expected,
+            "delivered": self._delivered,
+            "late_p90_ms": _percentile(self.late_ms, 90),
+            "cpu_s": busy.get(FOREGROUND, 0.0),  # of the foreground's processor, by the agent's reports
+            "background_cpu_s": sum(busy.values()) - busy.get(FOREGROUND, 0.0),
+            "reported_s": sum(report.period_s for report in inside),  # how long these reports cover
+            "background_cores": sum(ms * rate / 1000 for ms, rate in self.background),  # asked for
+            "machine_busy": machine,  # share of all cores, whoever used them
+        }
+
+
+def _point(panel: str, *, ms: int = MIDDLE_MS, subscribers: int = 1, rate: int = 1, background: int = 0) -> Job:
+    return {"panel": panel, "ms": ms, "subscribers": subscribers, "rate": rate, "background": background}
+
+
+def _name(background: int) -> str:
+    return f"background.{background}"
+
+
+def _message(number: int) -> bytes:
+    return STAMP.pack(number, time.monotonic_ns()).ljust(SIZE_BYTES, b".")
+
+
+def _percentile(values: list[float], q: float) -> float:
+    return float(np.percentile(values, q)) if values else math.nan
+
+
+def _cpu_times() -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Of all cores together since the start of the machine: busy, all. NaN where the kernel does not tell."""
+    try:
+        ticks = [float(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    except OSError:
+        return np.array([math.nan, math.nan])
+    return np.array([sum(ticks) - ticks[3] - ticks[4], sum(ticks)])  # without idle, and idle with a disk at work
+
+
+# The report.
+
+Curves = dict[tuple[str, Any], list[Row]]  # (panel, series) -> a row per point, by x; over the seeds, the median
+
+
+def _curves(rows: list[Row]) -> Curves:
+    """The isolated topic of 1c is a curve of 1d, too."""
+    curves: Curves = {}
+    for (panel, series, x), same in sorted(grouped(rows, lambda r: (r["panel"], r["series"], r["x"])).items()):
+        middle = {name: float(np.median([r[name] for r in same])) for name in same[0] if name.endswith("_ms")}
+        curves.setdefault((panel, series), []).append(same[0] | middle | {"x": x})
+    if ("c", MIDDLE_MS) in curves:
+        curves["d", 0] = curves["c", MIDDLE_MS]
+    return dict(sorted(curves.items()))
+
+
+def _by_rate(curves: Curves) -> list[list[Row]]:
+    return [curve for (panel, series), curve in curves.items() if panel == "c" or (panel == "d" and series)]
+
+
+def _threshold(curve: list[Row]) -> float:
+    """The highest rate at which the queue does not grow; 0 if it grows at all of them."""
+    return float(max((row["x"] for row in curve if row["p90_ms"] < STEADY * row["ms"]), default=0.0))
+
+
+def _rise(curve: list[Row]) -> float:
+    return float(curve[-1]["p90_ms"] - curve[0]["p90_ms"]) if curve else math.nan
+
+
+def _text(rows: list[Row], curves: Curves, thresholds: dict[tuple[int, int], float]) -> str:
+    lines = [
+        f"Khare et al. (SEC'18, Figure 1) measured a broker of four cores with separate machines for its clients; here "
+        f"one machine runs the broker, the processors and the clients. A processor burns CPU time, messages have "
+        f"{SIZE_BYTES // 1024} KB, every publisher sends one a second and waits for nothing. Each point is a fleet of its "
+        f"own: {WARM_S:g} s to warm up, {rows[0]['seconds'] if rows else MEASURE_S:g} s measured. Latency is from sending "
+        "to delivery; p90 is over all deliveries.",
+        "![latencies](processing.png)",
+    ]
+    a = {ms: curves["a", ms] for ms in INTERVALS_MS if ("a", ms) in curves}
+    if a:
+        rises = "; ".join(
+            f"{ms} ms of processing: {c[0]['p90_ms']:.0f} ms with {c[0]['x']}, {c[-1]['p90_ms']:.0f} with {c[-1]['x']}"
+            for ms, c in a.items()
+        )  # fmt: skip
+        lines.append(
+            f"**1a, subscribers of an isolated topic.** p90 by number of subscribers: {rises}. The paper finds the "
+            "impact very small for sub-second bounds, and 240 subscribers easily sustained. Part of the increase is the "
+            "subscribers' own work, as they share one process here."
+        )
+    if b := curves.get(("b", MIDDLE_MS)):
+        first, last = b[0], b[-1]
+        worst = max(b, key=lambda row: row["p90_ms"])
+        lines.append(
+            f"**1b, background topics.** A topic with {MANY} subscribers and {MIDDLE_MS} ms beside topics of 10 messages/s "
+            f"and {MIDDLE_MS} ms each: p90 goes from {first['p90_ms']:.0f} ms with {first['x']} to {last['p90_ms']:.0f} ms "
+            f"with {last['x']} ({100 * (last['p90_ms'] / first['p90_ms'] - 1):+.0f} %; at most {worst['p90_ms']:.0f} ms), "
+            f"while the machine goes from {100 * first['machine_busy']:.0f} to {100 * last['machine_busy']:.0f} % busy. "
+            "The paper: from 72 to 180 ms, +147 %, still well below a second with the CPU saturated."
+        )
+    if any(panel == "c" for panel, _ in curves):
+        shown = ", ".join(
+            f"{ms} ms: {rate:g} of {1000 / ms:g}" for (ms, count), rate in thresholds.items() if not count
+        )
+        lines.append(
+            "**1c, rate of an isolated topic.** Latency rises slowly up to a threshold and explodes beyond it, as in the "
+            f"paper. A topic's processor is one process, so it cannot pass 1000 / interval messages/s. Thresholds: {shown}."
+        )
+    crowded = {count: rate for (ms, count), rate in thresholds.items() if ms == MIDDLE_MS}
+    if len(crowded) > 1:
+        cores = {r["background"]: r["background_cores"] for r in select(rows, panel="d", seed=rows[0]["seed"])}
+        shown = ", ".join(
+            f"{rate:g} with {count} ({cores.get(count, 0.0):.1f} cores asked for)" for count, rate in crowded.items()
+        )
+        lines.append(
+            f"**1d, the same with background topics**, of random rates and intervals. The threshold of {MIDDLE_MS} ms: "
+            f"{shown}. The paper: 38 alone, 15 with 7, 8 with 11 background topics on four cores."
+        )
+    lines.append(
+        f"A threshold is the highest rate measured at which p90 is below {STEADY:g} times the processing interval. "
+        "Beyond it the queue grows for as long as messages are published, so a latency there tells how long was "
+        f"measured more than how slow the broker is. What has not arrived {WAIT_S:g} s after the last message was sent "
+        "counts as not delivered; it has no part in the percentiles."
+    )
+    table = []
+    for curve in _by_rate(curves):
+        ms, count = curve[0]["ms"], curve[0]["background"]
+        over = [row for row in curve if row["x"] > thresholds[ms, count]]
+        table.append((
+            f"{ms} ms, {count} background topics", f"{1000 / ms:g}", f"{thresholds[ms, count]:g}",
+            f"{over[0]['x']}: {over[0]['p90_ms']:,.0f} ms" if over else "-",
+            f"{100 * over[-1]['delivered'] / over[-1]['expected']:.0f} % at {over[-1]['x']}" if over else "-",
+            PAPER.get((ms, count), "-"),
+        ))  # fmt: skip
+    columns = ["topic", "one worker's limit", "threshold, messages/s", "p90 at the next rate", "delivered", "paper"]
+    return "\n\n".join([*lines, markdown_table(columns, table)])
+
+
+def _draw(curves: Curves, out: Path) -> None:
+    from trimtab.lab import plots
+
+    sheet, panels = plots.figure(2, 2, width=4.6, height=3.2)
+    colours = ("#30638e", "#d1495b", "#2e8b57", "#8d6b94")
+    titles = {
+        "a": ("1a: isolated, one publisher", "subscribers"),
+        "b": (f"1b: {MANY} subscribers, {MIDDLE_MS} ms", "background topics, 10 messages/s of 20 ms each"),
+        "c": ("1c: isolated, one subscriber", "messages/s"),
+        "d": (f"1d: {MIDDLE_MS} ms beside background topics", "messages/s"),
+    }
+    look: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.2}
+    for panel, (name, (title, across)) in zip(panels.flat, titles.items(), strict=True):
+        of = [(series, curve) for (its, series), curve in curves.items() if its == name]
+        for (series, curve), colour in zip(of, colours, strict=False):
+            x = [row["x"] for row in curve]
+            if name == "b":
+                for q, shade in zip((50, 90, 99), (0.45, 1.0, 0.45), strict=True):
+                    style = {50: ":", 90: "-", 99: "--"}[q]
+                    panel.plot(
+                        x, [row[f"p{q}_ms"] for row in curve], style, label=f"p{q}", color=colour, alpha=shade, **look
+                    )
+                continue
+            label = f"{series} background" if name == "d" else f"{series} ms"
+            panel.plot(x, [row["p90_ms"] for row in curve], label=label, color=colour, **look)
+            if name == "c":
+                panel.axvline(1000 / series, color=colour, linestyle=":", linewidth=0.8)
+        if name in "cd":
+            panel.set_yscale("log")
+        else:
+            panel.set_ylim(bottom=0)
+        panel.set_title(title, fontsize=9)
+        panel.set_xlabel(across)
+        panel.set_ylabel("latency, ms" if name == "b" else "p90 latency, ms")
+        if of:
+            panel.legend(fontsize=8)
+    plots.save(sheet, out / "processing.png")
+
+
+EXPERIMENT = Processing()
