@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,7 +102,9 @@ def test_an_entry_does_not_grow_with_the_number_of_clients():
 
 
 @given(
-    figures=st.fixed_dictionaries({}, optional={"cpu": busy, "memory_bytes": count, "stock": count, "out_bytes": count}),
+    figures=st.fixed_dictionaries(
+        {}, optional={"cpu": busy, "memory_bytes": count, "stock": count, "out_bytes": count}
+    ),
     topics=st.dictionaries(st.sampled_from(["cam", "cam.7", "taxi"]), topic_reports),
 )
 def test_a_broker_report_survives_json(figures, topics):
@@ -129,8 +130,3 @@ def test_a_broker_report_with_more_or_less_in_it_is_read_for_what_is_known():
     report = BrokerReport.decode({"broker": "b1", "at": 5.0, "period_s": 1.0, "colour": "blue"})
 
     assert report == BrokerReport("b1", 5.0, 1.0)
-
-
-def test_a_broker_report_needs_a_broker():
-    with pytest.raises(TypeError):
-        BrokerReport.decode({"at": 5.0, "period_s": 1.0})

@@ -77,7 +77,7 @@ class Agent:
     async def start(self) -> None:
         self._load_replica()
         verbs = {
-            "ping": self._ping, "hello": self._hello, "route": self._route, "open": self._open, "close": self._close,
+            "ping": self._ping, "welcome": self._welcome, "hello": self._hello, "route": self._route, "open": self._open, "close": self._close,
             "report": self._report, "flush": self._flush, "refuse": self._refuse, "host": self._host,
             "prepare": self._prepare, "release": self._release, "take": self._take, "activate": self._activate,
             "drain": self._drain, "retire": self._retire, "resume": self._resume,
@@ -195,6 +195,13 @@ class Agent:
             "pid": os.getpid(),
             "hosts": {name: host.live for name, host in self.hosts.items()},
         }
+
+    async def _welcome(self, _: dict[str, Any]) -> dict[str, Any]:
+        """A client is to come here: be ready for all it may publish to."""
+        with contextlib.suppress(Unreachable):
+            await self._sync()
+        await self._settle_hosts()
+        return {}
 
     async def _hello(self, question: dict[str, Any]) -> dict[str, Any]:
         """A client has come to this broker; it keeps its home if it has one."""

@@ -40,7 +40,8 @@ class Host:
         self.fresh = TopicReport()  # since the last report
         self._connection = connection
         self._broker = broker
-        self._catchup = Catchup()
+        # Placed by client, a publisher comes and goes, and what it sent elsewhere is not missing here.
+        self._catchup = Catchup() if topic.unit == "topic" else Catchup(wait_s=0.0)
         self._along: list[Message] = []
         self._subscriptions: list[Subscription] = []
         self._identity = secrets.token_hex(6)  # whose results these are; goes along in a handover

@@ -191,7 +191,7 @@ class Mover:
         match instruction:
             case Prepare():
                 if move.unit != "topic":
-                    return await self._order(move.target, "ping", {}, PREPARE_S, TargetLost())
+                    return await self._order(move.target, "welcome", {}, PREPARE_S, TargetLost())
                 record = self._keeper.registry.get(f"topic.{move.topic}")
                 limit = COPY_S if move.durable else PREPARE_S
                 return await self._order(move.target, "prepare", about | {"record": record}, limit, TargetLost())

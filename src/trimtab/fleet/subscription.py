@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.client")
 PENDING_MESSAGES: Final = 65_536  # a subscriber that is slower than its topic keeps so many, and no more bytes than
 PENDING_BYTES: Final = 64 * 1024 * 1024
-_DROPPED: Final = b"dropped because the subscriber was too slow"  # recognised by identity
 
 
 class Subscription:
@@ -45,6 +44,7 @@ class Subscription:
             getattr(callback, "__call__", None)  # noqa: B004  # an object with an async __call__
         )
         self._turn = asyncio.Lock()
+        self._later: set[asyncio.Task[None]] = set()
         self._results: dict[str, int] = {}  # origin -> last message of which a processor's result was delivered
         self.history: deque[tuple[float, str, bool]] = deque(maxlen=64)  # loop's time, broker, joined or left
         self._on: dict[str, NatsSubscription] = {}  # broker -> subscription there; two while it moves
@@ -122,30 +122,30 @@ class Subscription:
         self.dropped += 1
         if raw.reply and raw.reply.startswith(PREFIX):
             now = time.time()
-            await self._deliver(self._catchup.accept(stamped(self.topic, _DROPPED, raw.reply[3:]), now), now)
+            dropped = stamped(self.topic, b"", raw.reply[3:])
+            ready = self._catchup.skip(dropped.source, dropped.number, now)
+            if ready:  # not here: this is the connection's reader, and the callback is slow
+                self._later.add(task := asyncio.create_task(self._deliver(ready, now)))
+                task.add_done_callback(self._later.discard)
 
     async def _deliver(self, messages: Any, now: float) -> None:
         if self._waits:
             async with self._turn:
                 for message in messages:
                     self._count(message, now)
-                    if message.data is not _DROPPED:
-                        try:
-                            await self._callback(message)  # type: ignore[misc]
-                        except Exception:
-                            self._failed(message)
+                    try:
+                        await self._callback(message)  # type: ignore[misc]
+                    except Exception:
+                        self._failed(message)
         else:
             for message in messages:
                 self._count(message, now)
-                if message.data is not _DROPPED:
-                    try:
-                        self._callback(message)
-                    except Exception:
-                        self._failed(message)
+                try:
+                    self._callback(message)
+                except Exception:
+                    self._failed(message)
 
     def _count(self, message: Message, now: float) -> None:
-        if message.data is _DROPPED:
-            return
         self.received += 1
         fresh = self.fresh
         fresh.out_msgs += 1

@@ -35,12 +35,13 @@ class Catchup:
     __slots__ = ("_given_up", "_held", "_last", "_since", "duplicates", "keep_late", "missed", "wait_s")
 
     def __init__(self, wait_s: float = 1.0, *, keep_late: bool = False) -> None:
-        self.wait_s = wait_s  # how long a gap may delay what follows it
+        self.wait_s = wait_s  # how long a gap may delay what follows it; 0 if gaps mean nothing
         self.keep_late = keep_late  # what comes after all is delivered, out of order, instead of dropped
         self.duplicates = 0  # messages dropped because they had been delivered, or given up, before
         self.missed = 0  # numbers given up: lost, or later than wait_s
         self._last: dict[str, int] = {}  # source -> last number delivered
-        self._held: dict[str, dict[int, Numbered]] = {}  # source -> number -> message that waits behind a gap
+        # source -> number -> message that waits behind a gap, or None for one that need not be waited for
+        self._held: dict[str, dict[int, Numbered | None]] = {}
         self._since: dict[str, float] = {}  # source -> when its gap was seen first; same keys as _held
         self._given_up: dict[str, set[int]] = {}  # source -> numbers that may still come; only with keep_late
 
@@ -52,6 +53,8 @@ class Catchup:
         last = self._last.get(source)
         if last is None:  # whoever comes later, starts here
             self._remember(source, number)
+            if source in self._held:
+                return [message, *self._follow(source, now)]  # type: ignore[list-item]
             return (message,)
         if number == last + 1:
             self._last[source] = number
@@ -65,6 +68,9 @@ class Catchup:
                 return (message,)
             self.duplicates += 1
             return ()
+        if not self.wait_s:
+            self._last[source] = number
+            return (message,)
         held = self._held.setdefault(source, {})
         self._since.setdefault(source, now)
         if number in held:
@@ -74,6 +80,14 @@ class Catchup:
         if len(held) > MOST_HELD:
             return list(self._give_up(source, now))  # type: ignore[arg-type]
         return ()
+
+    def skip(self, source: str, number: int, now: float) -> list[Numbered]:
+        """``number`` will not come, for a reason that is known; what can be delivered now that nobody waits for it."""
+        if not source or number <= self._last.get(source, -1):
+            return []
+        self._held.setdefault(source, {}).setdefault(number, None)
+        self._since.setdefault(source, now)
+        return list(self._follow(source, now)) if self._last.get(source) == number - 1 else []
 
     def overdue(self, now: float) -> list[Numbered]:
         """Messages whose gap has not been filled in time, to be delivered without what is missing."""
@@ -101,9 +115,11 @@ class Catchup:
     def _follow(self, source: str, now: float) -> Iterator[Numbered]:
         """What waited right behind the last number delivered."""
         held = self._held[source]
-        while (message := held.pop(self._last[source] + 1, None)) is not None:
-            self._last[source] = message.number
-            yield message
+        while (following := self._last[source] + 1) in held:
+            message = held.pop(following)
+            self._last[source] = following
+            if message is not None:
+                yield message
         if held:
             self._since[source] = now
         else:
@@ -111,7 +127,7 @@ class Catchup:
 
     def _give_up(self, source: str, now: float) -> Iterator[Numbered]:
         first = min(self._held[source])
-        gap = range(self._last[source] + 1, first)
+        gap = range(self._last.get(source, first - 1) + 1, first)
         self.missed += len(gap)
         if self.keep_late:
             self._given_up.setdefault(source, set()).update(gap[-MOST_HELD:])

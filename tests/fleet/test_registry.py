@@ -1,0 +1,246 @@
+"""The registry's replica, and the route it gives."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.errors import BadInput, BadKnob, UnknownName
+from trimtab.fleet.registry import LinkRefused, Registry, Topic
+
+
+def registry(**entries):
+    """A replica with these entries; ``__`` in a name stands for a dot."""
+    made = Registry()
+    for revision, (key, value) in enumerate(entries.items(), 1):
+        made.apply(key.replace("__", "."), value, revision)
+    return made
+
+
+# Topics.
+
+
+def test_a_topic_has_defaults():
+    topic = Topic("cam.7", "b1")
+
+    assert (topic.unit, topic.processor, topic.spool, topic.persistent, topic.replicas) == ("topic", "", 0, False, 1)
+    assert not topic.stateful
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"unit": "house"}, "topic 'cam': unit must be one of topic, client, link, but is 'house'"),
+        ({"spool": -1}, "topic 'cam': spool must be from 0 to 1,000,000 messages, but is -1"),
+        ({"spool": 1_000_001}, "topic 'cam': spool must be from 0 to 1,000,000 messages, but is 1000001"),
+        ({"limit_ms": 0}, "topic 'cam': limit_ms must be more than 0 and at most an hour, but is 0"),
+        ({"limit_ms": 3_600_001}, "topic 'cam': limit_ms must be more than 0 and at most an hour, but is 3600001"),
+        ({"limit_ms": float("nan")}, "topic 'cam': limit_ms must be more than 0 and at most an hour, but is nan"),
+        ({"replicas": 2}, "topic 'cam': replicas must be 1, 3 or 5, but is 2"),
+        ({"replicas": None}, "topic 'cam': replicas must be 1, 3 or 5, but is None"),
+    ],
+)
+def test_a_knob_outside_its_range_is_refused_with_the_range(settings, sentence):
+    with pytest.raises(BadKnob) as caught:
+        Topic("cam", "b1", **settings)
+
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "settings", [{"spool": 1_000_000}, {"limit_ms": 3_600_000}, {"limit_ms": 0.1}, {"replicas": 5}]
+)
+def test_the_ends_of_a_range_belong_to_it(settings):
+    assert Topic("cam", "b1", **settings).settings().items() >= settings.items()
+
+
+@pytest.mark.parametrize("unit", ["client", "link"])
+def test_a_persistent_topic_is_placed_as_a_whole(unit):
+    with pytest.raises(
+        BadInput, match="topic 'cam': a persistent topic is placed as a whole; its unit must be 'topic'"
+    ):
+        Topic("cam", "b1", unit=unit, persistent=True)
+
+
+def test_a_topic_with_a_bad_name_or_processor_is_refused():
+    with pytest.raises(BadInput, match="a topic is called by"):
+        Topic("cam 7", "b1")
+    with pytest.raises(BadInput, match="processor 'nonsense' has no colon"):
+        Topic("cam", "b1", processor="nonsense")
+
+
+@pytest.mark.parametrize(
+    ("settings", "stateful"),
+    [
+        ({"processor": "shop:count"}, True),
+        ({"persistent": True}, True),
+        ({"unit": "client", "processor": "shop:count"}, False),
+        ({"unit": "link"}, False),
+    ],
+)
+def test_only_a_topic_that_is_placed_as_a_whole_has_something_to_hand_over(settings, stateful):
+    assert Topic("cam", "b1", **settings).stateful is stateful
+
+
+def test_settings_are_all_but_where_it_is():
+    one, other = Topic("cam", "b1", spool=5), Topic("cam", "b2", spool=5)
+
+    assert one.settings() == other.settings()
+    assert "broker" not in one.settings()
+    assert Topic(broker="b1", **one.settings()) == one
+
+
+# Routes.
+
+
+def test_a_topic_placed_as_a_whole_is_served_by_its_broker():
+    found = registry(topic__cam={"broker": "b1"}, client__taxi={"home": "b2"})
+
+    assert found.route("taxi", "cam") == "b1"
+
+
+def test_a_topic_placed_by_client_is_served_by_the_clients_home():
+    found = registry(topic__cam={"broker": "b1", "unit": "client"}, client__taxi={"home": "b2"})
+
+    assert found.route("taxi", "cam") == "b2"
+    assert found.route("stranger", "cam") == "b1"
+    assert (found.home("taxi"), found.home("stranger")) == ("b2", None)
+
+
+def test_a_topic_placed_by_link_is_served_where_the_link_is():
+    found = registry(
+        topic__cam__7={"broker": "b1", "unit": "link"},
+        link__taxi__cam__7={"broker": "b3"},
+        client__taxi={"home": "b2"},
+    )
+
+    assert found.route("taxi", "cam.7") == "b3"
+
+
+@pytest.mark.parametrize(
+    ("links", "why"),
+    [
+        ({}, "no placement has carried it yet"),
+        ({"link__taxi__cam": {"broker": ""}}, "the placement leaves it out"),
+        ({"link__tram__cam": {"broker": "b3"}}, "no placement has carried it yet"),
+        ({"link__taxi__cam": None}, "no placement has carried it yet"),
+    ],
+)
+def test_a_link_that_is_carried_nowhere_is_refused(links, why):
+    found = registry(topic__cam={"broker": "b1", "unit": "link"}, **links)
+
+    with pytest.raises(LinkRefused) as caught:
+        found.route("taxi", "cam")
+
+    assert str(caught.value) == f"the link of client 'taxi' to topic 'cam' is refused: {why}"
+
+
+def test_a_topic_that_does_not_exist_has_no_route():
+    found = registry(topic__cam={"broker": "b1"}, topic__gps={"broker": "b1"}, topic__old=None)
+
+    with pytest.raises(UnknownName, match=r"there is no topic 'cams'; did you mean 'cam'\? known: cam, gps"):
+        found.route("taxi", "cams")
+    with pytest.raises(UnknownName, match="there is no topic 'old'"):
+        found.topic("old")
+
+
+# Changes.
+
+
+def test_a_change_is_taken_over_once():
+    found = Registry()
+
+    assert found.apply("topic.cam", {"broker": "b1"}, 5)
+    assert not found.apply("topic.cam", {"broker": "b1"}, 5)
+    assert (found.get("topic.cam"), found.at("topic.cam"), found.revision) == ({"broker": "b1"}, 5, 5)
+
+
+def test_an_older_change_is_ignored():
+    found = Registry()
+    found.apply("topic.cam", {"broker": "b2"}, 7)
+
+    assert not found.apply("topic.cam", {"broker": "b1"}, 6)
+    assert (found.get("topic.cam"), found.revision) == ({"broker": "b2"}, 7)
+
+
+def test_an_older_change_of_another_key_is_taken_and_the_revision_stays():
+    found = Registry()
+    found.apply("topic.cam", {"broker": "b2"}, 7)
+
+    assert found.apply("topic.gps", {"broker": "b1"}, 3)
+    assert (found.at("topic.gps"), found.revision) == (3, 7)
+
+
+def test_a_newer_change_that_says_the_same_is_no_news():
+    found = Registry()
+    found.apply("topic.cam", {"broker": "b1"}, 1)
+
+    assert not found.apply("topic.cam", {"broker": "b1"}, 2)
+    assert found.at("topic.cam") == 2
+
+
+def test_a_deleted_entry_is_remembered_as_deleted():
+    """An agent that was away must hear of it."""
+    found = registry(topic__cam={"broker": "b1"})
+
+    assert found.apply("topic.cam", None, 2)
+    assert found.get("topic.cam") is None
+    assert found.of_kind("topic") == {}
+    assert found.since(1) == [("topic.cam", None, 2)]
+    assert not found.apply("topic.cam", {"broker": "b1"}, 1)
+
+
+def test_entries_are_found_by_kind():
+    found = registry(
+        topic__cam__7={"broker": "b1"}, client__taxi={"home": "b2"}, broker__b1={"urls": []}, topics__x={"broker": "b9"}
+    )
+
+    assert found.of_kind("topic") == {"cam.7": {"broker": "b1"}}
+    assert found.topics() == [Topic("cam.7", "b1")]
+    assert found.brokers() == {"b1": {"urls": []}}
+    assert (found.get("topic.new"), found.at("topic.new")) == (None, 0)
+
+
+def test_changes_are_given_page_by_page_oldest_first():
+    found = Registry()
+    for revision in (4, 2, 5, 1, 3):
+        found.apply(f"topic.t{revision}", {"broker": "b1"}, revision)
+
+    assert [at for *_, at in found.since(0, most=2)] == [1, 2]
+    assert [at for *_, at in found.since(2, most=2)] == [3, 4]
+    assert [at for *_, at in found.since(4, most=2)] == [5]
+    assert found.since(5) == []
+
+
+changes = st.lists(st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 3))), max_size=30)
+
+
+@given(changes=changes, data=st.data())
+def test_replicas_agree_in_whatever_order_they_hear_of_changes(changes, data):
+    told = [
+        (f"client.{key}", None if home is None else {"home": home}, at) for at, (key, home) in enumerate(changes, 1)
+    ]
+    here, there = Registry(), Registry()
+
+    for change in told:
+        here.apply(*change)
+    for change in data.draw(st.permutations(told * 2)):
+        there.apply(*change)
+
+    assert here.since(0) == there.since(0)
+    assert here.revision == there.revision == len(told)
+
+
+@given(changes=changes, most=st.integers(1, 4))
+def test_a_replica_that_asks_page_by_page_ends_up_with_everything(changes, most):
+    here, there = Registry(), Registry()
+    for at, (key, home) in enumerate(changes, 1):
+        here.apply(f"client.{key}", None if home is None else {"home": home}, at)
+
+    while page := here.since(there.revision, most):
+        for change in page:
+            there.apply(*change)
+
+    assert here.since(0) == there.since(0)
+    assert here.revision == there.revision

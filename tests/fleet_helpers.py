@@ -1,0 +1,81 @@
+"""A real fleet for tests, and waiting for conditions instead of times."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+from trimtab.fleet import wire
+from trimtab.fleet.client import connect
+from trimtab.fleet.launch import Launch
+
+BROKERS = ("b1", "b2", "b3")
+
+
+class RunningFleet:
+    """Lives in a thread of its own, so that every test can have a loop of its own."""
+
+    def __init__(self, home: Path, brokers=BROKERS, **options) -> None:
+        self.home = home
+        self.launch = Launch(home, **options)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        self.brokers = brokers
+
+    def do(self, work):
+        """Run a coroutine in the fleet's own loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
+
+    def start(self) -> None:
+        async def start():
+            await self.launch.start_hub()
+            for name in self.brokers:
+                await self.launch.start_broker(name)
+            await self.launch.ready(self.brokers)
+
+        self.do(start())
+
+    def stop(self) -> None:
+        self.do(self.launch.__aexit__())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    # For tests: a client, a question to the keeper, a move seen to its end.
+
+    def client(self, name: str, home: str = "b1", **more):
+        return connect(self.home, name=name, home=home, **more)
+
+    def ask(self, subject: str, question: dict):
+        async def ask():
+            return await wire.ask(await self.launch.admin(), subject, question, 10.0)
+
+        return self.do(ask())
+
+    async def aask(self, subject: str, question: dict):
+        return await asyncio.to_thread(self.ask, subject, question)
+
+    async def move(self, **order) -> dict:
+        ids = (await self.aask("admin.move", {"moves": [order]}))["moves"]
+
+        async def over():
+            return (await self.aask("admin.moves", {"ids": ids}))["moves"][0]["phase"] in ("done", "rolled back")
+
+        await until(over)
+        return (await self.aask("admin.moves", {"ids": ids}))["moves"][0]
+
+
+async def until(condition, limit_s: float = 20.0):
+    """Wait for a condition, not for a time; ``condition`` may be a coroutine function."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit_s
+    while True:
+        value = condition()
+        if asyncio.iscoroutine(value):
+            value = await value
+        if value:
+            return value
+        assert loop.time() < deadline, "the condition did not come true"
+        await asyncio.sleep(0.01)

@@ -1,0 +1,158 @@
+"""``trimtab.toml`` and the environment variables that override it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from trimtab.config import FILE, Config, load
+from trimtab.errors import BadInput
+from trimtab.fleet.credentials import Tls
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty current folder, and an environment that says nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRIMTAB_CONFIG", raising=False)
+    monkeypatch.delenv("TRIMTAB_TLS", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def pems(folder):
+    for name in ("ca", "cert", "key"):
+        (folder / f"{name}.pem").write_text("PEM")
+    return 'ca = "ca.pem"\ncert = "cert.pem"\nkey = "key.pem"\n'
+
+
+def refusal(folder, text):
+    (folder / FILE).write_text(text)
+    with pytest.raises(BadInput) as caught:
+        load()
+    return str(caught.value)
+
+
+def test_without_a_file_the_defaults_hold():
+    assert load() == Config(tls=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "tls"),
+    [
+        ("", False),
+        ("# nothing yet\n", False),
+        ("[tls]\n", False),
+        ("[tls]\nenabled = true\n", True),
+        ("[tls]\nenabled = false\n", False),
+    ],
+)
+def test_tls_is_off_unless_it_is_enabled(folder, text, tls):
+    (folder / FILE).write_text(text)
+
+    assert load() == Config(tls=tls)
+
+
+@pytest.mark.parametrize("head", ["[tls]\n", "[tls]\nenabled = true\n"])
+def test_files_of_ones_own_enable_tls(folder, pems, head):
+    (folder / FILE).write_text(head + pems)
+
+    expected = Tls(*(str(folder / f"{name}.pem") for name in ("ca", "cert", "key")))
+    assert load() == Config(tls=expected)
+
+
+def test_files_of_ones_own_are_not_looked_at_while_tls_is_off(folder):
+    (folder / FILE).write_text('[tls]\nenabled = false\nca = "nowhere.pem"\n')
+
+    assert load() == Config(tls=False)
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "tls"), [("1", "", True), ("1", "enabled = false", True), ("0", "enabled = true", False)]
+)
+def test_the_environment_has_the_last_word_on_tls(folder, monkeypatch, said, text, tls):
+    (folder / FILE).write_text(f"[tls]\n{text}\n")
+    monkeypatch.setenv("TRIMTAB_TLS", said)
+
+    assert load() == Config(tls=tls)
+
+
+def test_the_environment_enables_tls_with_the_files_that_are_configured(folder, pems, monkeypatch):
+    (folder / FILE).write_text("[tls]\nenabled = false\n" + pems)
+    monkeypatch.setenv("TRIMTAB_TLS", "1")
+
+    assert load() == Config(tls=Tls(*(str(folder / f"{name}.pem") for name in ("ca", "cert", "key"))))
+
+
+def test_the_environment_enables_tls_without_a_file(monkeypatch):
+    monkeypatch.setenv("TRIMTAB_TLS", "1")
+
+    assert load() == Config(tls=True)
+
+
+@pytest.mark.parametrize("said", ["", "yes", "true", "2", " 1"])
+def test_the_environment_says_0_or_1(monkeypatch, said):
+    monkeypatch.setenv("TRIMTAB_TLS", said)
+
+    with pytest.raises(BadInput) as caught:
+        load()
+
+    assert str(caught.value) == f"TRIMTAB_TLS={said!r} must be 0 or 1"
+
+
+def test_the_environment_names_another_file(folder, monkeypatch):
+    (folder / FILE).write_text("[tls]\nenabled = false\n")
+    (folder / "other.toml").write_text("[tls]\nenabled = true\n")
+    monkeypatch.setenv("TRIMTAB_CONFIG", str(folder / "other.toml"))
+
+    assert load() == Config(tls=True)
+
+
+def test_a_file_that_was_named_must_be_there(folder, monkeypatch):
+    (folder / FILE).write_text("[tls]\nenabled = true\n")
+    monkeypatch.setenv("TRIMTAB_CONFIG", "nowhere.toml")
+
+    with pytest.raises(BadInput) as caught:
+        load()
+
+    assert str(caught.value) == "there is no nowhere.toml, which TRIMTAB_CONFIG names"
+
+
+def test_a_file_that_cannot_be_read_is_refused(folder):
+    (folder / FILE).mkdir()
+
+    with pytest.raises(BadInput, match=r"trimtab\.toml: .*Is a directory"):
+        load()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[place]\nheadroom = 1\n", "trimtab.toml: there is no table [place]; known: [tls]"),
+        ("tls = true\n", "trimtab.toml: there is no table [tls]; known: [tls]"),
+        ("[[tls]]\nenabled = true\n", "trimtab.toml: there is no table [tls]; known: [tls]"),
+        ("[tls]\nenable = true\n", "trimtab.toml: [tls] has no key 'enable'; known: enabled, ca, cert, key"),
+        ("[tls]\nenabled = 1\n", "trimtab.toml: [tls] enabled = 1 must be true or false"),
+        ('[tls]\nenabled = "yes"\n', "trimtab.toml: [tls] enabled = 'yes' must be true or false"),
+        (
+            '[tls]\nca = "ca.pem"\nkey = "key.pem"\n',
+            "trimtab.toml: [tls] needs ca, cert and key together, or none of them; it has ca, key",
+        ),
+        (
+            '[tls]\nca = "ca.pem"\ncert = "cert.pem"\nkey = "nowhere.pem"\n',
+            "trimtab.toml: [tls] key = 'nowhere.pem' is not a file",
+        ),
+        ('[tls]\nca = "."\ncert = "cert.pem"\nkey = "key.pem"\n', "trimtab.toml: [tls] ca = '.' is not a file"),
+    ],
+)
+@pytest.mark.usefixtures("pems")
+def test_a_setting_that_cannot_be_is_refused_with_what_would_be_right(folder, text, sentence):
+    assert refusal(folder, text) == sentence
+
+
+@pytest.mark.parametrize("text", ["[tls", "enabled true", "[tls]\nenabled = yes\n", "[tls]\n[tls]\n"])
+def test_a_file_that_is_not_toml_is_refused_with_the_place(folder, text):
+    said = refusal(folder, text)
+
+    assert re.fullmatch(r"trimtab\.toml: .+ \(at (line \d+, column \d+|end of document)\)", said)
