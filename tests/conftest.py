@@ -4,8 +4,9 @@ import itertools
 import sys
 
 import pytest
-from fleet_helpers import RunningFleet
 from hypothesis import HealthCheck, settings
+
+from fleet_helpers import RunningFleet
 
 # Hypothesis must not time compiled code, and examples must not depend on the day.
 

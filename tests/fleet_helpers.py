@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trimtab.fleet import wire
 from trimtab.fleet.client import connect
 from trimtab.fleet.launch import Launch
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BROKERS = ("b1", "b2", "b3")
 

@@ -39,7 +39,7 @@ def load() -> Config:
         if named:
             raise BadInput(f"there is no {path}, which TRIMTAB_CONFIG names") from None
         content = {}
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"{path}: {error}") from None
     for table, keys in content.items():
         if table not in KNOWN or not isinstance(keys, dict):
@@ -64,7 +64,9 @@ def _tls(path: Path, table: dict[str, Any]) -> bool | Tls:
         return enabled
     if len(files) < 3:
         raise BadInput(f"{path}: [tls] needs ca, cert and key together, or none of them; it has {', '.join(files)}")
+    found = {}
     for key, file in files.items():
-        if not Path(file).is_file():
+        if not isinstance(file, str) or not (path.parent / file).is_file():
             raise BadInput(f"{path}: [tls] {key} = {file!r} is not a file")
-    return Tls(**{key: str(Path(file).resolve()) for key, file in files.items()})
+        found[key] = str((path.parent / file).resolve())
+    return Tls(**found)

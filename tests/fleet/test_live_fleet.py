@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fleet_helpers import until
 
+from fleet_helpers import until
 from trimtab.errors import BadInput
 
 
@@ -251,7 +251,6 @@ def test_creating_a_topic_twice_is_fine_unless_it_differs(fleet, topic):
             with pytest.raises(BadInput, match=r"exists with other settings: the defaults; asked: persistent=True"):
                 await client.create_topic(topic, persistent=True)
             await client.delete_topic(topic)
-
 
             async def gone():
                 return await client.topic(topic) is None

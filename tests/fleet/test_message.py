@@ -28,6 +28,7 @@ def test_a_stamp_tells_publisher_run_number_and_time(publisher, run, seq, at):
     assert (message.publisher, message.seq) == (publisher, seq)
     assert message.sent_at == pytest.approx(at / 1e6, abs=1e-6)
     assert (message.source, message.number) == (f"{publisher}.{run}", seq)
+    assert message.origin == message.source
 
 
 @given(publisher=names, run=names, seq=numbers, at=micros, processor=names, count=numbers)
@@ -37,17 +38,24 @@ def test_a_result_is_ordered_by_its_processor_and_still_tells_who_sent_it(publis
     assert (message.publisher, message.seq) == (publisher, seq)
     assert message.sent_at == pytest.approx(at / 1e6, abs=1e-6)
     assert (message.source, message.number) == (processor, count)
+    assert message.origin == f"{publisher}.{run}"
 
 
 @given(publisher=names, run=names, seq=numbers, at=micros)
 def test_a_stamp_brings_the_same_identity_back(publisher, run, seq, at):
-    first = stamped("cam", b"x", f"{publisher}.{run}.{seq}.{at}")
+    stamp = f"{publisher}.{run}.{seq}.{at}"
 
-    second = stamped("cam", b"x", first.stamp)
+    message = stamped("cam", b"x", stamp)
 
-    assert (second.publisher, second.seq) == (first.publisher, first.seq)
-    assert (second.source, second.number) == (first.source, first.number)
-    assert second.sent_at == pytest.approx(first.sent_at, abs=2e-6)
+    assert message.stamp == stamp
+    assert stamped("cam", b"x", message.stamp) == message
+
+
+@given(publisher=names, run=names, seq=numbers, at=micros)
+def test_the_stamp_of_a_result_is_that_of_what_it_was_made_from(publisher, run, seq, at):
+    stamp = f"{publisher}.{run}.{seq}.{at}"
+
+    assert stamped("cam", b"x", f"{stamp}.processor.7").stamp == stamp
 
 
 @pytest.mark.parametrize(

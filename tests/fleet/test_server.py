@@ -198,8 +198,9 @@ def matches(pattern, subject):
     "subject",
     [
         "route.topic.cam", "admin.move", "telemetry.b1", "raw.b1.cam", "spool.cam", "dead.cam",
-        "$KV.registry.topic.cam", "$JS.API.STREAM.DELETE.cam", "$JS.b1.API.STREAM.DELETE.cam", "$JS.b1.API.STREAM.PURGE.cam",
-        "$JS.hub.API.STREAM.CREATE.cam", "$JS.hub.API.STREAM.MSG.DELETE.KV_registry", "$SYS.REQ.SERVER.PING",
+        "$KV.registry.topic.cam", "$JS.API.STREAM.DELETE.cam", "$JS.b1.API.STREAM.DELETE.cam",
+        "$JS.b1.API.STREAM.PURGE.cam", "$JS.hub.API.STREAM.CREATE.cam",
+        "$JS.hub.API.STREAM.MSG.DELETE.KV_registry", "$SYS.REQ.SERVER.PING",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("make", CONFIGS.values(), ids=CONFIGS.keys())

@@ -51,7 +51,9 @@ SETTLE_S: Final = 1.5  # after a start, until the clients have said who is there
 class Agent:
     """Answers ``ask.BROKER.*``."""
 
-    def __init__(self, broker: str, connection: Nats, system: Nats, about: dict[str, Any], replica: Path) -> None:
+    def __init__(
+        self, broker: str, connection: Nats, servers: list[Nats], about: dict[str, Any], replica: Path
+    ) -> None:
         self.broker = broker
         self.connection = connection
         self.registry = Registry()
@@ -62,7 +64,7 @@ class Agent:
         self._about = about
         self._replica = replica
         self._stamper = Stamper(f"stock-{broker}")
-        self._telemetry = Telemetry(system)
+        self._telemetry = Telemetry(servers)
         self._fresh: dict[str, TopicReport] = {}
         self._hub_seen = -1e9
         self._run = secrets.token_hex(6)  # tells this process from the one before it
@@ -77,7 +79,8 @@ class Agent:
     async def start(self) -> None:
         self._load_replica()
         verbs = {
-            "ping": self._ping, "welcome": self._welcome, "hello": self._hello, "route": self._route, "open": self._open, "close": self._close,
+            "ping": self._ping, "welcome": self._welcome,
+            "hello": self._hello, "route": self._route, "open": self._open, "close": self._close,
             "report": self._report, "flush": self._flush, "refuse": self._refuse, "host": self._host,
             "prepare": self._prepare, "release": self._release, "take": self._take, "activate": self._activate,
             "drain": self._drain, "retire": self._retire, "resume": self._resume,
@@ -465,14 +468,15 @@ async def serve(config: Path) -> None:
 
     options: dict[str, Any] = {"name": f"trimtab:agent:{broker}", "ca": ca, "wait_s": 30.0, "on_closed": closed}
     connection = await wire.connect(known["urls"], "fleet", known["fleet"], **options)
-    system = await wire.connect(known["urls"], "system", known["system"], **options)
-    agent = Agent(broker, connection, system, known["about"], config.with_name("replica.json"))
+    asked = [known["urls"], *([url] for url in known["stores"])]
+    servers = [await wire.connect(urls, "system", known["system"], **options) for urls in asked]
+    agent = Agent(broker, connection, servers, known["about"], config.with_name("replica.json"))
     await agent.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await agent.run(stop)
-    await connection.close()
-    await system.close()
+    for each in (connection, *servers):
+        await each.close()
 
 
 def main() -> None:

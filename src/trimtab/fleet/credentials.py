@@ -53,8 +53,11 @@ class Fleet:
         known = read_secret(path, "trimtab up or trimtab hub writes it")
         tls = known.pop("tls", None)
         try:
-            return cls(**known, tls=Tls(**tls) if tls else None)
-        except TypeError:
+            secrets_of = {
+                name: str(known.pop(name)) for name in ("hub", "hub_leaf", "client", "fleet", "system", "route")
+            }
+            return cls(**secrets_of, **known, tls=Tls(**tls) if tls else None)
+        except (TypeError, KeyError):
             raise BadInput(f"{path} is not a fleet file: trimtab up or trimtab hub writes one") from None
 
 
@@ -63,9 +66,13 @@ def write_secret(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        json.dump(content, file, indent=2)
-    os.replace(part, path)
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(content, file, indent=2)
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def read_secret(path: Path, hint: str) -> dict[str, Any]:
@@ -93,12 +100,17 @@ def client_context(ca: str | None) -> ssl.SSLContext | None:
 
 
 def make_tls(home: Path, hosts: list[str]) -> Tls:
-    """An authority of the fleet's own and a certificate for this machine, once; PEM files in ``home/tls``."""
-    folder = home / "tls"
+    """An authority of the fleet's own and a certificate for these hosts, in ``home/tls``; made if there is none."""
+    from cryptography import x509
+
+    folder = home.resolve() / "tls"
     made = Tls(*(str(folder / f"{name}.pem") for name in ("ca", "cert", "key")))
     if all(Path(path).exists() for path in (made.ca, made.cert, made.key)):
-        return made
-    from cryptography import x509
+        old = x509.load_pem_x509_certificate(Path(made.cert).read_bytes())
+        names = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)
+        if old.not_valid_after_utc > soon and all(_alternative(x509, host) in names for host in hosts):
+            return made
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID

@@ -79,7 +79,7 @@ class Host:
             for subscription in self._subscriptions:
                 await subscription.drain()
             self._subscriptions.clear()
-            for message in self._catchup.overdue(float("inf")):
+            for message in self._catchup.overdue(float("inf")):  # who waits behind a gap has waited long enough
                 self._submit(message)  # type: ignore[arg-type]
             self.live = False
         await self._processor.drained()

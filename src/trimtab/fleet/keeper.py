@@ -158,7 +158,9 @@ class Keeper:
         del record["name"]
         if topic.processor or topic.persistent:  # the host refuses what it cannot serve, before anybody sees it
             hosts = [chosen] if topic.unit == "topic" else self.alive()
-            ordered = (wire.ask(self.connection, f"ask.{b}.host", {"topic": name, "record": record}, 30.0) for b in hosts)
+            ordered = (
+                wire.ask(self.connection, f"ask.{b}.host", {"topic": name, "record": record}, 30.0) for b in hosts
+            )
             await asyncio.gather(*ordered)
         revision = await self.write(f"topic.{name}", record)
         return {"broker": chosen, "revision": revision, "created": True}

@@ -39,7 +39,7 @@ class Launch:
         self, home: Path, *, host: str = LOOPBACK, tls: bool | Tls = False, area: str = "area", executors: int = 16,
         on_restart: Callable[[Child], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        self.home = home
+        self.home = home.resolve()  # its paths go into files that are read elsewhere
         self.host = host
         self.area = area
         self.executors = executors

@@ -41,8 +41,10 @@ class Links:
         for topic, each in roles.items():
             for role in each:
                 self.open(topic, client, role)
+            if each:
+                self._roles[topic, client] = set(each)
         for topic, other in list(self._seen):
-            if other == client and topic not in roles:
+            if other == client and not roles.get(topic):
                 self._forget((topic, client))
 
     def expire(self) -> None:

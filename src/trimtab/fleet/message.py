@@ -54,7 +54,7 @@ def stamped(topic: str, data: bytes, stamp: str) -> Message:
             publisher, incarnation, seq, micros, processor, count = parts
             origin = f"{publisher}.{incarnation}"
             return Message(topic, data, publisher, int(seq), int(micros) * 1e-6, processor, int(count), origin)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     return Message(topic, data)
 

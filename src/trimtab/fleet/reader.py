@@ -102,7 +102,7 @@ class Reader:
     async def tick(self, now: float) -> None:
         if self._catchup.holds:
             async with self._turn:
-                for message in self._catchup.overdue(now):
+                for message in self._catchup.overdue(time.monotonic()):
                     await self._give(message)  # type: ignore[arg-type]
 
     async def _accept(self, raw: Msg) -> None:
@@ -113,7 +113,7 @@ class Reader:
         message.raw = raw
         async with self._turn:
             before = self._catchup.duplicates
-            for ready in self._catchup.accept(message, time.time()):
+            for ready in self._catchup.accept(message, time.monotonic()):
                 await self._give(ready)
             if self._catchup.duplicates > before:
                 await _done(raw)

@@ -20,6 +20,17 @@ Unit = Literal["topic", "client", "link"]
 UNITS = ("topic", "client", "link")
 
 
+_KINDS: tuple[tuple[str, Any, str], ...] = (
+    ("broker", str, "a name"),
+    ("unit", str, f"one of {', '.join(UNITS)}"),
+    ("processor", str, "MODULE:FUNCTION"),
+    ("spool", int, "a whole number of messages"),
+    ("limit_ms", (int, float), "a number of milliseconds"),
+    ("persistent", bool, "true or false"),
+    ("replicas", int, "1, 3 or 5"),
+)
+
+
 class LinkRefused(BadInput):
     """Admission control: the placement carries this link nowhere."""
 
@@ -39,6 +50,10 @@ class Topic:
 
     def __post_init__(self) -> None:
         names.topic_name(self.name)
+        for knob, kind, said in _KINDS:
+            value = getattr(self, knob)
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                raise BadKnob(f"topic '{self.name}'", knob, value, said)
         if self.unit not in UNITS:
             raise BadKnob(f"topic '{self.name}'", "unit", self.unit, f"one of {', '.join(UNITS)}")
         if self.processor:

@@ -32,7 +32,9 @@ MAX_PAYLOAD: Final = 1024 * 1024
 CLIENT_MAY: Final[dict[str, Any]] = {
     "publish": {
         "allow": [
-            "t.>", "work.>", "home.>", "keep.>", "in.>", "ask.>", "_INBOX.>", "$MQTT.>",
+            "t.>", "work.>", "home.>", "keep.>", "in.>", "raw.>", "_INBOX.>", "$MQTT.>", "ask.all.probe",
+            *(f"ask.*.{verb}" for verb in ("hello", "route", "open", "close", "report", "flush", "refuse")),
+            "ask.hub.create", "ask.hub.delete",
             "$JS.*.API.INFO", "$JS.*.API.STREAM.INFO.*", "$JS.*.API.CONSUMER.>", "$JS.ACK.>",
         ]
     },
@@ -72,9 +74,10 @@ def check_port(host: str, port: int) -> int:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trial.bind((host, port))
-        except OSError as error:
+        except (OSError, OverflowError) as error:
+            said = getattr(error, "strerror", None) or error
             raise BadInput(
-                f"port {port} on {host} cannot be listened on: {error.strerror or error}; choose another, "
+                f"port {port} on {host} cannot be listened on: {said}; choose another, "
                 f"or leave it out to have a free one chosen"
             ) from None
     return port

@@ -98,7 +98,7 @@ class Subscription:
         else:
             message = Message(self.topic, raw.data)
         now = time.time()
-        ready = self._catchup.accept(message, now)
+        ready = self._catchup.accept(message, time.monotonic())
         if ready:
             if message.origin is not message.source:
                 ready = [each for each in ready if self._is_new(each)]
@@ -114,7 +114,7 @@ class Subscription:
 
     async def tick(self, now: float) -> None:
         if self._catchup.holds:
-            late: list[Any] = self._catchup.overdue(now)
+            late: list[Any] = self._catchup.overdue(time.monotonic())
             await self._deliver([each for each in late if each.origin is each.source or self._is_new(each)], now)
 
     async def drop(self, raw: Any) -> None:
@@ -123,7 +123,7 @@ class Subscription:
         if raw.reply and raw.reply.startswith(PREFIX):
             now = time.time()
             dropped = stamped(self.topic, b"", raw.reply[3:])
-            ready = self._catchup.skip(dropped.source, dropped.number, now)
+            ready = self._catchup.skip(dropped.source, dropped.number, time.monotonic())
             if ready:  # not here: this is the connection's reader, and the callback is slow
                 self._later.add(task := asyncio.create_task(self._deliver(ready, now)))
                 task.add_done_callback(self._later.discard)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Telemetry:
-    """Asks the servers behind ``system``, a connection in the system account."""
+    """Asks the broker's servers, each over a connection in its system account; the front comes first."""
 
-    def __init__(self, system: Nats) -> None:
-        self._system = system
-        self._totals: dict[str, int] = {}
-        self._delivered: dict[tuple[int, str, str], int] = {}  # (connection, subject, sid) -> messages so far
+    def __init__(self, servers: list[Nats]) -> None:
+        self._servers = servers
+        self._totals: dict[tuple[int, str], int] = {}
+        self._delivered: dict[tuple[int, int, str, str], int] = {}  # (server, connection, subject, sid) -> messages
         self._at = time.time()
 
     async def take(self, broker: str, topics: dict[str, TopicReport]) -> BrokerReport:
@@ -32,40 +32,50 @@ class Telemetry:
         now = time.time()
         report = BrokerReport(broker, now, now - self._at, topics=topics)
         self._at = now
-        with contextlib.suppress(Exception):  # a server that is starting again has nothing to say
-            server = await self._ask("VARZ", {})
-            report.cpu = float(server["cpu"]) / 100.0
-            report.memory_bytes = int(server["mem"])
-            for name in ("in_msgs", "in_bytes", "out_msgs", "out_bytes"):
-                total = int(server[name])
-                setattr(report, name, max(0, total - self._totals.get(name, total)))
-                self._totals[name] = total
-            await self._stock(report)
+        delivered: dict[tuple[int, int, str, str], int] = {}
+        for number, server in enumerate(self._servers):
+            with contextlib.suppress(Exception):  # a server that is starting again has nothing to say
+                await self._load(report, number, server)
+                await self._stock(report, number, server, delivered)
+        self._delivered = delivered
         return report
 
-    async def _stock(self, report: BrokerReport) -> None:
+    async def _load(self, report: BrokerReport, number: int, server: Nats) -> None:
+        said = await _ask(server, "VARZ", {})
+        report.cpu += float(said["cpu"]) / 100.0
+        report.memory_bytes += int(said["mem"])
+        for name in ("in_msgs", "in_bytes", "out_msgs", "out_bytes"):
+            total = int(said[name])
+            grown = max(0, total - self._totals.get((number, name), total))
+            self._totals[number, name] = total
+            if number == 0:  # what a store carries has passed the front already
+                setattr(report, name, grown)
+
+    async def _stock(
+        self, report: BrokerReport, number: int, server: Nats, delivered: dict[tuple[int, int, str, str], int]
+    ) -> None:
         """Clients that do not report by themselves: their subscriptions, and what was delivered to them."""
-        answer = await self._ask("CONNZ", {"subscriptions_detail": True, "limit": 10_000})
-        connections = answer["connections"]
-        report.connections = sum(c.get("kind") == "Client" for c in connections)
-        delivered: dict[tuple[int, str, str], int] = {}
-        for connection in connections:
-            if connection.get("kind") != "Client" or str(connection.get("name", "")).startswith("trimtab:"):
+        said = await _ask(server, "CONNZ", {"subscriptions_detail": True, "limit": 10_000})
+        for connection in said["connections"]:
+            if connection.get("kind") != "Client":
+                continue
+            report.connections += 1
+            if str(connection.get("name", "")).startswith("trimtab:"):
                 continue
             report.stock += 1
             for each in connection.get("subscriptions_list_detail", ()):
                 subject = each["subject"]
                 if not subject.startswith("t."):
                     continue
-                key = (int(connection["cid"]), subject, str(each["sid"]))
+                key = (number, int(connection["cid"]), subject, str(each["sid"]))
                 delivered[key] = int(each["msgs"])
                 topic = report.topics.setdefault(subject[2:], TopicReport())
                 topic.subscribers += 1
                 topic.out_msgs += max(0, delivered[key] - self._delivered.get(key, 0))
-        self._delivered = delivered
 
-    async def _ask(self, what: str, options: dict[str, Any]) -> dict[str, Any]:
-        server = self._system._server_info["server_id"]
-        reply = await self._system.request(f"$SYS.REQ.SERVER.{server}.{what}", json.dumps(options).encode(), timeout=1)
-        answer: dict[str, Any] = json.loads(reply.data)["data"]
-        return answer
+
+async def _ask(server: Nats, what: str, options: dict[str, Any]) -> dict[str, Any]:
+    identity = server._server_info["server_id"]
+    reply = await server.request(f"$SYS.REQ.SERVER.{identity}.{what}", json.dumps(options).encode(), timeout=1)
+    answer: dict[str, Any] = json.loads(reply.data)["data"]
+    return answer

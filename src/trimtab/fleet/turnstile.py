@@ -23,8 +23,7 @@ class Turnstile:
         """All who wait go on, one after the other, before anybody who comes now."""
         self._closed = False
         for each in self._queue:
-            if not each.done():
-                each.set_result(None)
+            _go(each)
         self._queue.clear()
         self.busy = self._waiting > 0
 
@@ -36,9 +35,14 @@ class Turnstile:
         if self._closed:
             self._queue.append(turn)
         else:  # behind those whose turn has come and who have not run yet: the loop is first in, first out
-            loop.call_soon(turn.set_result, None)
+            loop.call_soon(_go, turn)
         try:
             await turn
         finally:
             self._waiting -= 1
             self.busy = self._closed or self._waiting > 0
+
+
+def _go(turn: asyncio.Future[None]) -> None:
+    if not turn.done():  # whoever waited may have been cancelled
+        turn.set_result(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,6 +65,10 @@ async def connect(
         try:
             await connection.connect(**options, max_reconnect_attempts=1, allow_reconnect=False)
         except (TimeoutError, OSError, nats.errors.Error) as error:
+            with contextlib.suppress(Exception):  # nats-py leaves the socket open
+                await asyncio.wait_for(connection.close(), 1.0)
+            if connection._transport is not None:
+                connection._transport.close()
             shown = last[-1] if last else error
             if _denied(error) or _denied(shown):
                 raise BadInput(
@@ -85,7 +90,7 @@ def _denied(error: Exception) -> bool:
 
 
 def _plain(servers: Sequence[str]) -> str:
-    return ", ".join(server.rsplit("@", 1)[-1] for server in servers)
+    return ", ".join(server.split("//")[-1].rsplit("@", 1)[-1] for server in servers)
 
 
 def server_name(connection: Nats) -> str:

@@ -32,7 +32,7 @@ T = TypeVar("T", bound=Numbered)
 class Catchup:
     """Orders what one subscription receives. Times are seconds on any clock that only goes forward."""
 
-    __slots__ = ("_given_up", "_held", "_last", "_since", "duplicates", "keep_late", "missed", "wait_s")
+    __slots__ = ("_given_up", "_held", "_last", "duplicates", "keep_late", "missed", "wait_s")
 
     def __init__(self, wait_s: float = 1.0, *, keep_late: bool = False) -> None:
         self.wait_s = wait_s  # how long a gap may delay what follows it; 0 if gaps mean nothing
@@ -40,9 +40,8 @@ class Catchup:
         self.duplicates = 0  # messages dropped because they had been delivered, or given up, before
         self.missed = 0  # numbers given up: lost, or later than wait_s
         self._last: dict[str, int] = {}  # source -> last number delivered
-        # source -> number -> message that waits behind a gap, or None for one that need not be waited for
-        self._held: dict[str, dict[int, Numbered | None]] = {}
-        self._since: dict[str, float] = {}  # source -> when its gap was seen first; same keys as _held
+        # source -> number -> when it came, and the message; None for one that need not be waited for
+        self._held: dict[str, dict[int, tuple[float, Numbered | None]]] = {}
         self._given_up: dict[str, set[int]] = {}  # source -> numbers that may still come; only with keep_late
 
     def accept(self, message: T, now: float) -> Sequence[T]:
@@ -51,15 +50,10 @@ class Catchup:
         if not source:
             return (message,)
         last = self._last.get(source)
-        if last is None:  # whoever comes later, starts here
+        if last is None or number == last + 1:  # whoever comes later, starts where it comes
             self._remember(source, number)
             if source in self._held:
-                return [message, *self._follow(source, now)]  # type: ignore[list-item]
-            return (message,)
-        if number == last + 1:
-            self._last[source] = number
-            if source in self._held:
-                return [message, *self._follow(source, now)]  # type: ignore[list-item]  # only Ts are held
+                return [message, *self._follow(source)]  # type: ignore[list-item]  # only Ts are held
             return (message,)
         if number <= last:
             if self.keep_late and number in self._given_up.get(source, ()):
@@ -72,27 +66,31 @@ class Catchup:
             self._last[source] = number
             return (message,)
         held = self._held.setdefault(source, {})
-        self._since.setdefault(source, now)
         if number in held:
             self.duplicates += 1
             return ()
-        held[number] = message
+        held[number] = (now, message)
         if len(held) > MOST_HELD:
-            return list(self._give_up(source, now))  # type: ignore[arg-type]
+            return list(self._give_up(source))  # type: ignore[arg-type]
         return ()
 
     def skip(self, source: str, number: int, now: float) -> list[Numbered]:
         """``number`` will not come, for a reason that is known; what can be delivered now that nobody waits for it."""
         if not source or number <= self._last.get(source, -1):
             return []
-        self._held.setdefault(source, {}).setdefault(number, None)
-        self._since.setdefault(source, now)
-        return list(self._follow(source, now)) if self._last.get(source) == number - 1 else []
+        self._held.setdefault(source, {}).setdefault(number, (now, None))
+        return list(self._follow(source)) if source in self._last else []
 
     def overdue(self, now: float) -> list[Numbered]:
         """Messages whose gap has not been filled in time, to be delivered without what is missing."""
-        late = [source for source, since in self._since.items() if now - since >= self.wait_s]
-        return [message for source in late for message in self._give_up(source, now)]
+        ready: list[Numbered] = []
+        for source in list(self._held):
+            while source in self._held:
+                held = self._held[source]
+                if now - held[min(held)][0] < self.wait_s:
+                    break
+                ready += self._give_up(source)
+        return ready
 
     @property
     def holds(self) -> bool:
@@ -106,37 +104,42 @@ class Catchup:
     def positions(self) -> dict[str, int]:
         return dict(self._last)
 
-    def resume(self, positions: dict[str, int]) -> None:
+    def resume(self, positions: dict[str, int]) -> list[Numbered]:
         """Go on where another left off: everything up to these numbers has been dealt with."""
+        ready: list[Numbered] = []
         for source, number in positions.items():
             if self._last.get(source, -1) < number:
                 self._remember(source, number)
+                if source in self._held:
+                    ready += self._follow(source)
+        return ready
 
-    def _follow(self, source: str, now: float) -> Iterator[Numbered]:
-        """What waited right behind the last number delivered."""
+    def _follow(self, source: str) -> Iterator[Numbered]:
+        """What waited right behind the last number delivered; what is older than that is forgotten."""
         held = self._held[source]
+        for old in [number for number in held if number <= self._last[source]]:
+            del held[old]
         while (following := self._last[source] + 1) in held:
-            message = held.pop(following)
+            _, message = held.pop(following)
             self._last[source] = following
             if message is not None:
                 yield message
-        if held:
-            self._since[source] = now
-        else:
-            del self._held[source], self._since[source]
+        if not held:
+            del self._held[source]
 
-    def _give_up(self, source: str, now: float) -> Iterator[Numbered]:
+    def _give_up(self, source: str) -> Iterator[Numbered]:
         first = min(self._held[source])
         gap = range(self._last.get(source, first - 1) + 1, first)
         self.missed += len(gap)
         if self.keep_late:
             self._given_up.setdefault(source, set()).update(gap[-MOST_HELD:])
-        self._last[source] = first - 1
-        return self._follow(source, now)
+        self._last[source] = max(first - 1, self._last.get(source, first - 1))
+        return self._follow(source)
 
     def _remember(self, source: str, number: int) -> None:
-        if len(self._last) >= MOST_SOURCES:
+        if source not in self._last and len(self._last) >= MOST_SOURCES:
             for old in list(self._last)[: MOST_SOURCES // 10]:
                 if old not in self._held:
                     del self._last[old]
+                    self._given_up.pop(old, None)
         self._last[source] = number

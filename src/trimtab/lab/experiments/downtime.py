@@ -190,7 +190,7 @@ async def _unload_first(topics: int, hub_ms: float, executors: int) -> list[Row]
         second = [f"nats://{fleet.delays.addresses['client b1 b2']}"]
 
         async def connection(urls: list[str], name: str) -> Any:
-            made = await wire.connect(urls, known["user"], known["password"], name=name)
+            made = await wire.connect(urls, "fleet", fleet.launch.fleet.fleet, name=name)
             stack.push_async_callback(made.close)
             return made
 

@@ -266,8 +266,8 @@ def _rise(curve: list[Row]) -> float:
 
 def _text(rows: list[Row], curves: Curves, thresholds: dict[tuple[int, int], float]) -> str:
     intro = (
-        "Khare et al. (SEC'18, Figure 1) measured a broker of four cores, with other machines for its clients; here one "
-        "machine runs the broker, the processors and the clients. A processor burns CPU time; messages have "
+        "Khare et al. (SEC'18, Figure 1) measured a broker of four cores, with other machines for its clients; here "
+        "one machine runs the broker, the processors and the clients. A processor burns CPU time; messages have "
         f"{SIZE_BYTES // 1024} KB; every publisher sends one a second and waits for nothing. Each point is a fleet of "
         f"its own: {WARM_S:g} s to warm up, then {_spread([r['seconds'] for r in rows])} s measured. Latency is from "
         "sending to delivery, p90 is over all deliveries."
@@ -282,7 +282,7 @@ def _text(rows: list[Row], curves: Curves, thresholds: dict[tuple[int, int], flo
     said = [
         _subscribers_matter(curves),
         _background_matters(curves),
-        _rates_matter(thresholds),
+        _rates_matter(curves, thresholds),
         _both(rows, thresholds),
     ]
     parts = [intro, "![latencies](processing.png)", *said, definition, _table(curves, thresholds)]
@@ -297,16 +297,16 @@ def _subscribers_matter(curves: Curves) -> str:
     ends = [(ms, curves["a", ms][0], curves["a", ms][-1]) for ms in INTERVALS_MS if ("a", ms) in curves]
     machine = [row["machine_busy"] for ms, *_ in ends for row in curves["a", ms]]
     shown = "; ".join(
-        f"{ms} ms of processing, {first['p90_ms']:.0f} ms with {first['x']} and {last['p90_ms']:.0f} ms with {last['x']}"
+        f"with {ms} ms of processing {first['p90_ms']:.0f} ms for {first['x']}, {last['p90_ms']:.0f} ms for {last['x']}"
         for ms, first, last in ends
     )
     if not ends:
         return ""
     return (
         f"**1a, subscribers of an isolated topic.** p90 by number of subscribers: {shown}. The paper finds the impact "
-        "very small for sub-second bounds, and 240 subscribers easily sustained. Part of the increase is the "
-        "subscribers' own work, as they share one process here. The load of these points is a few per cent of the "
-        f"machine, which was {100 * float(np.mean(machine)):.0f} % busy on average; more than that is the load of others."
+        "very small for sub-second bounds, and 240 subscribers easily sustained. The subscribers share one process "
+        "here, so their own work is part of it. These points load the machine by a few per cent; it was "
+        f"{100 * float(np.mean(machine)):.0f} % busy on average, and what is beyond that was the load of others."
     )
 
 
@@ -316,27 +316,33 @@ def _background_matters(curves: Curves) -> str:
         return ""
     first, last = curve[0], curve[-1]
     return (
-        f"**1b, background topics.** A topic with {MANY} subscribers and {MIDDLE_MS} ms of processing, beside topics of "
-        f"10 messages/s and {MIDDLE_MS} ms each: p90 goes from {first['p90_ms']:.0f} ms with {first['x']} to "
+        f"**1b, background topics.** A topic with {MANY} subscribers and {MIDDLE_MS} ms of processing, beside topics "
+        f"of 10 messages/s and {MIDDLE_MS} ms each: p90 goes from {first['p90_ms']:.0f} ms with {first['x']} to "
         f"{last['p90_ms']:.0f} ms with {last['x']} ({100 * (last['p90_ms'] / first['p90_ms'] - 1):+.0f} %), while the "
         f"machine goes from {100 * first['machine_busy']:.0f} to {100 * last['machine_busy']:.0f} % busy. The paper: "
         "from 72 to 180 ms (+147 %), still well below a second with the CPU saturated."
     )
 
 
-def _rates_matter(thresholds: dict[tuple[int, int], float]) -> str:
-    shown = ", ".join(
-        f"{rate:g} of {1000 / ms:g} with {ms} ms" for (ms, count), rate in thresholds.items() if not count
-    )
-    return shown and (
-        "**1c, rate of an isolated topic.** Latency rises slowly up to a threshold and explodes beyond it, as in the "
-        "paper. A topic's processor is one process, so it cannot pass 1000 / interval messages/s; it keeps up with "
-        f"{shown}."
+def _rates_matter(curves: Curves, thresholds: dict[tuple[int, int], float]) -> str:
+    parts = []
+    for ms in INTERVALS_MS:
+        if curve := curves.get(("c", ms)):
+            marked = {curve[0]["x"], thresholds[ms, 0], curve[-1]["x"]}
+            shown = [f"{row['p90_ms']:,.0f} ms at {row['x']}" for row in curve if row["x"] in marked]
+            parts.append(f"with {ms} ms of processing {', '.join(shown)}")
+    if not parts:
+        return ""
+    return (
+        "**1c, rate of an isolated topic.** p90 at the lowest rate, the threshold and the highest rate: "
+        f"{'; '.join(parts)}. The paper finds a linear increase up to the threshold and an explosion beyond it. A "
+        "topic's processor is one process, so it cannot pass 1000 / interval messages/s."
     )
 
 
 def _both(rows: list[Row], thresholds: dict[tuple[int, int], float]) -> str:
-    cores = {row["background"]: row["background_cores"] for row in select(rows, panel="d", seed=rows[0]["seed"])}
+    cores = {row["background"]: row["background_cores"] for row in reversed(select(rows, panel="d"))}  # first seed's
+    cores = dict(sorted(cores.items()))
     shown = ", ".join(
         f"{thresholds[MIDDLE_MS, count]:g} messages/s with {count} ({asked:.1f} cores asked for)"
         for count, asked in cores.items()
