@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks import links, start
+from benchmarks import fleet, links, start
 
-ALL = {"start": start.main, "links": links.main}
+ALL = {"start": start.main, "links": links.main, "fleet": fleet.main}
 
 
 def main() -> None:

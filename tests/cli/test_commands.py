@@ -143,7 +143,7 @@ def test_demo_leaves_a_table_a_workload_and_a_plot(trimtab, tmp_path):
 def test_lab_lists_its_experiments(trimtab):
     names = {e["name"] for e in trimtab("lab", "list", "--json").json}
 
-    assert names == {"maxdata-tables", "maxdata-grid", "maxdata-scale"}
+    assert names == {"maxdata-tables", "maxdata-grid", "maxdata-scale", "handover", "downtime", "processing"}
     assert "maxdata-grid" in trimtab("lab", "list").out
 
 

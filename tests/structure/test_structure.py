@@ -113,6 +113,15 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch, capsys):
     assert "of the data arrives" in capsys.readouterr().out
 
 
+def test_the_readmes_client_runs_on_a_live_fleet(fleet, monkeypatch, capsys):
+    code = (SOURCE.parents[1] / "README.md").read_text().split("```python\n")[2].split("```")[0]
+    monkeypatch.setenv("TRIMTAB_HOME", str(fleet.home))
+
+    exec(compile(code, "README.md", "exec"), {})
+
+    assert "taxi-7 47.07,15.44" in capsys.readouterr().out
+
+
 def test_the_readme_names_the_two_commands_that_ci_runs():
     root = SOURCE.parents[1]
 

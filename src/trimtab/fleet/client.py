@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import secrets
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +22,7 @@ import nats.errors
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import names, wire
 from trimtab.fleet.credentials import CLIENT_FILE, read_secret
-from trimtab.fleet.message import PREFIX, Stamper
+from trimtab.fleet.message import Stamper
 from trimtab.fleet.outbox import Outbox
 from trimtab.fleet.reader import Reader
 from trimtab.fleet.registry import Topic
@@ -187,9 +186,8 @@ class Client:
             route.outbox.check(data)  # before it gets a number, for a number that never comes holds up the others
             await route.outbox.send(data, self._stamper.next(topic))
         else:
-            stamp = self._stamper.next(topic)
             try:
-                await route.wire.nats.publish(route.subject, data, PREFIX + stamp)
+                await route.wire.nats.publish(route.subject, data, self._stamper.next_reply(topic))
             except nats.errors.MaxPayloadError:
                 self._stamper.undo(topic)
                 limit = route.wire.nats.max_payload
@@ -442,9 +440,8 @@ class Client:
     async def _ticks(self) -> None:
         while not self._closing:
             await asyncio.sleep(TICK_S)
-            now = time.time()
-            for subscription in self._subscriptions:
-                await subscription.tick(now)
+            for subscription in list(self._subscriptions):
+                await subscription.tick()
 
     async def _reports(self) -> None:
         while not self._closing:

@@ -71,9 +71,12 @@ class Stamper:
 
     def next(self, topic: str) -> str:
         """The stamp of the next message to ``topic``."""
-        seq = self._sent.get(topic, 0) + 1
-        self._sent[topic] = seq
-        return f"{self.source}.{seq}.{time.time_ns() // 1000}"
+        return self.next_reply(topic)[3:]
+
+    def next_reply(self, topic: str) -> str:
+        """The same as the reply subject it travels in."""
+        self._sent[topic] = seq = self._sent.get(topic, 0) + 1
+        return f"_t.{self.source}.{seq}.{time.time_ns() // 1000}"
 
     def undo(self, topic: str) -> None:
         """The message was not sent after all."""

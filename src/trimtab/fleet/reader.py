@@ -99,7 +99,7 @@ class Reader:
     async def drop(self, raw: Any) -> None:
         raise NotImplementedError("a reader fetches no more than it can hold")
 
-    async def tick(self, now: float) -> None:
+    async def tick(self) -> None:
         if self._catchup.holds:
             async with self._turn:
                 for message in self._catchup.overdue(time.monotonic()):

@@ -15,7 +15,7 @@ from trimtab.migrate.catchup import Catchup
 from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from nats.aio.client import Client as Nats
     from nats.aio.msg import Msg
@@ -36,7 +36,9 @@ class Subscription:
         self.received = 0  # messages given to the callback
         self.dropped = 0  # messages that did not fit in memory, because the callback is too slow
         self.errors = 0  # exceptions of the callback
-        self.fresh = TopicReport()
+        self._bytes = 0
+        self._delays: list[float] = []  # since the last report
+        self._told = (0, 0)  # messages and bytes of all reports so far
         self._callback = callback
         self._pending = pending
         self._catchup = Catchup()
@@ -90,19 +92,38 @@ class Subscription:
         return any(each is subscription for each in self._on.values())
 
     async def _receive(self, raw: Msg) -> None:
-        reply = raw.reply
-        if reply.startswith(PREFIX):
-            message = stamped(self.topic, raw.data, reply[3:])
+        parts = raw.reply.split(".")
+        if len(parts) == 5 and parts[0] == "_t":  # nearly always, so it is not left to stamped()
+            try:
+                source, number = f"{parts[1]}.{parts[2]}", int(parts[3])
+                sent_at = int(parts[4]) * 1e-6
+                message = Message(self.topic, raw.data, parts[1], number, sent_at, source, number, source)
+            except (ValueError, OverflowError):
+                message = Message(self.topic, raw.data)
+        elif raw.reply.startswith(PREFIX):
+            message = stamped(self.topic, raw.data, raw.reply[3:])
         elif raw.headers and MESSAGE_ID in raw.headers:
             message = stamped(self.topic, raw.data, raw.headers[MESSAGE_ID])
         else:
             message = Message(self.topic, raw.data)
-        now = time.time()
         ready = self._catchup.accept(message, time.monotonic())
-        if ready:
+        if len(ready) == 1 and message.origin is message.source:  # nearly always, so it is not left to _deliver()
+            message = ready[0]
+            self.received += 1
+            self._bytes += len(message.data)
+            self._delays.append(time.time() - message.sent_at)
+            try:
+                if self._waits:
+                    async with self._turn:
+                        await self._callback(message)  # type: ignore[misc]
+                else:
+                    self._callback(message)
+            except Exception:
+                self._failed(message)
+        elif ready:
             if message.origin is not message.source:
                 ready = [each for each in ready if self._is_new(each)]
-            await self._deliver(ready, now)
+            await self._deliver(ready)
 
     def _is_new(self, result: Message) -> bool:
         """After a crash two processors may work on one topic for a moment; nobody hears of it."""
@@ -112,52 +133,49 @@ class Subscription:
         self._results[result.origin] = result.seq
         return True
 
-    async def tick(self, now: float) -> None:
+    async def tick(self) -> None:
         if self._catchup.holds:
             late: list[Any] = self._catchup.overdue(time.monotonic())
-            await self._deliver([each for each in late if each.origin is each.source or self._is_new(each)], now)
+            await self._deliver([each for each in late if each.origin is each.source or self._is_new(each)])
 
     async def drop(self, raw: Any) -> None:
         """nats-py had no room for this one: it counts as come, so that nothing waits for it."""
         self.dropped += 1
         if raw.reply and raw.reply.startswith(PREFIX):
-            now = time.time()
             dropped = stamped(self.topic, b"", raw.reply[3:])
             ready = self._catchup.skip(dropped.source, dropped.number, time.monotonic())
             if ready:  # not here: this is the connection's reader, and the callback is slow
-                self._later.add(task := asyncio.create_task(self._deliver(ready, now)))
+                self._later.add(task := asyncio.create_task(self._deliver(ready)))
                 task.add_done_callback(self._later.discard)
 
-    async def _deliver(self, messages: Any, now: float) -> None:
+    async def _deliver(self, messages: Sequence[Any]) -> None:
+        now = time.time()
         if self._waits:
-            async with self._turn:
-                for message in messages:
-                    self._count(message, now)
-                    try:
-                        await self._callback(message)  # type: ignore[misc]
-                    except Exception:
-                        self._failed(message)
-        else:
+            await self._turn.acquire()
+        try:
             for message in messages:
-                self._count(message, now)
+                self.received += 1
+                self._bytes += len(message.data)
+                self._delays.append(now - message.sent_at)
                 try:
-                    self._callback(message)
+                    if self._waits:
+                        await self._callback(message)  # type: ignore[misc]
+                    else:
+                        self._callback(message)
                 except Exception:
                     self._failed(message)
-
-    def _count(self, message: Message, now: float) -> None:
-        self.received += 1
-        fresh = self.fresh
-        fresh.out_msgs += 1
-        fresh.out_bytes += len(message.data)
-        delay = now - message.sent_at
-        if delay >= 0.0:  # NaN and clocks that disagree are left out
-            fresh.latency.add(delay)
+        finally:
+            if self._waits:
+                self._turn.release()
 
     def _failed(self, message: Message) -> None:
         self.errors += 1
         log.exception("the callback of topic %s failed on message %d of %s", self.topic, message.seq, message.publisher)
 
     def take_report(self) -> TopicReport:
-        report, self.fresh = self.fresh, TopicReport()
+        """What was delivered since the last time."""
+        delays, self._delays = self._delays, []
+        report = TopicReport(out_msgs=self.received - self._told[0], out_bytes=self._bytes - self._told[1])
+        self._told = (self.received, self._bytes)
+        report.latency.add_many([delay for delay in delays if delay >= 0.0])  # neither NaN nor clocks that disagree
         return report

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import nats
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from nats.aio.msg import Msg
 
+log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
 PENDING_BYTES: Final = 8 * 1024 * 1024  # kept for a server that is away
 
@@ -55,6 +57,7 @@ async def connect(
         "max_outstanding_pings": 3,
         "pending_size": PENDING_BYTES,
         "dont_randomize": True,
+        "skip_subject_validation": True,  # names are checked where they come in, not at every message
     }
     if ca:
         options["tls"] = client_context(ca)
@@ -130,6 +133,9 @@ def answering(
             reply = {"error": str(error), "kind": type(error).__name__}
         except (ValueError, KeyError, TypeError) as error:
             reply = {"error": f"the request was not understood: {type(error).__name__} {error}"}
+        except (nats.errors.Error, OSError, TimeoutError) as error:  # a server in the middle of a restart, say
+            log.warning("%s: %r", message.subject, error)
+            reply = {"error": f"it cannot be done just now: {type(error).__name__} {error}"}
         if message.reply:
             await message.respond(json.dumps(reply).encode())
 

@@ -50,6 +50,9 @@ class Catchup:
         if not source:
             return (message,)
         last = self._last.get(source)
+        if last is not None and number == last + 1 and source not in self._held:  # nearly always
+            self._last[source] = number
+            return (message,)
         if last is None or number == last + 1:  # whoever comes later, starts where it comes
             self._remember(source, number)
             if source in self._held:

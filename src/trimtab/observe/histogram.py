@@ -32,6 +32,19 @@ class Histogram:
         bucket = 0 if seconds <= SMALLEST_S else int((math.log(min(seconds, LARGEST_S)) - _BASE) * _SCALE)
         self.counts[bucket] = self.counts.get(bucket, 0) + 1
 
+    def add_many(self, seconds: list[float]) -> None:
+        """The same for many at once; thousands of them in columns."""
+        if len(seconds) < 256:
+            for each in seconds:
+                self.add(each)
+            return
+        import numpy as np
+
+        clipped = np.clip(np.array(seconds), SMALLEST_S, LARGEST_S)
+        buckets, counts = np.unique(((np.log(clipped) - _BASE) * _SCALE).astype(np.int64), return_counts=True)
+        for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
+            self.counts[bucket] = self.counts.get(bucket, 0) + count
+
     def merge(self, other: Histogram) -> None:
         for bucket, count in other.counts.items():
             self.counts[bucket] = self.counts.get(bucket, 0) + count
