@@ -197,7 +197,7 @@ def matches(pattern, subject):
 @pytest.mark.parametrize(
     "subject",
     [
-        "route.topic.cam", "admin.move", "telemetry.b1", "raw.b1.cam", "spool.cam", "dead.cam",
+        "route.topic.cam", "admin.move", "telemetry.b1", "raw.elsewhere.cam", "spool.cam", "dead.cam",
         "$KV.registry.topic.cam", "$JS.API.STREAM.DELETE.cam", "$JS.b1.API.STREAM.DELETE.cam",
         "$JS.b1.API.STREAM.PURGE.cam", "$JS.hub.API.STREAM.CREATE.cam",
         "$JS.hub.API.STREAM.MSG.DELETE.KV_registry", "$SYS.REQ.SERVER.PING",

@@ -14,8 +14,8 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.errors import BadInput, Unreachable
-from trimtab.fleet import names, wire
+from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.fleet import wire
 from trimtab.migrate.drain import spread
 from trimtab.migrate.move import (
     Activate,
@@ -81,8 +81,6 @@ class Mover:
         elif unit == "client":
             home = registry.home(client)
             if home is None:
-                from trimtab.errors import UnknownName
-
                 raise UnknownName("client", client, sorted(registry.of_kind("client")))
             move = Move(identity, "client", "", client, home, target)
         else:
@@ -275,6 +273,3 @@ class Mover:
                 await self._bucket.purge(oldest)
         if self._bucket is not None:
             await self._bucket.put(move.id, json.dumps(record).encode())
-
-
-__all__ = ["Mover", "names"]

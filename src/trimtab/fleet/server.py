@@ -32,7 +32,7 @@ MAX_PAYLOAD: Final = 1024 * 1024
 CLIENT_MAY: Final[dict[str, Any]] = {
     "publish": {
         "allow": [
-            "t.>", "work.>", "home.>", "keep.>", "in.>", "raw.>", "_INBOX.>", "$MQTT.>", "ask.all.probe",
+            "t.>", "work.>", "home.>", "keep.>", "in.>", "_INBOX.>", "$MQTT.>", "ask.all.probe",
             *(f"ask.*.{verb}" for verb in ("hello", "route", "open", "close", "report", "flush", "refuse")),
             "ask.hub.create", "ask.hub.delete",
             "$JS.*.API.INFO", "$JS.*.API.STREAM.INFO.*", "$JS.*.API.CONSUMER.>", "$JS.ACK.>",
@@ -177,10 +177,12 @@ def store_config(
 
 
 def _accounts(fleet: Fleet, *, door: str | None = None, jetstream: bool = False) -> dict[str, Any]:
+    allowed = [*CLIENT_MAY["publish"]["allow"], *([f"raw.{door}.>"] if door else [])]  # asked after the renaming
+    permissions = CLIENT_MAY | {"publish": {"allow": allowed}}
     app: dict[str, Any] = {
         "users": [
             {"user": "fleet", "password": fleet.fleet},
-            {"user": "client", "password": fleet.client, "permissions": CLIENT_MAY},
+            {"user": "client", "password": fleet.client, "permissions": permissions},
         ]
     }
     if jetstream:
