@@ -244,6 +244,23 @@ def test_a_slow_subscriber_keeps_a_bounded_number_of_messages(fleet, topic):
     asyncio.run(scenario())
 
 
+def test_a_clients_position_is_in_the_registry_and_changes(fleet):
+    async def scenario():
+        async with fleet.client("p15", position=(47.07, 15.44)) as client:
+            seen = []
+
+            async def known():
+                seen.append((await fleet.aask("admin.state", {"kind": "client"}))["entries"]["p15"]["position"])
+                return seen[-1]
+
+            assert await known() == [47.07, 15.44]
+            await client.move_to((48.2, 16.37))
+            await until(lambda: known())
+            assert seen[-1] == [48.2, 16.37]
+
+    asyncio.run(scenario())
+
+
 def test_creating_a_topic_twice_is_fine_unless_it_differs(fleet, topic):
     async def scenario():
         async with fleet.client("p10") as client:

@@ -133,6 +133,11 @@ class Client:
 
     # Topics.
 
+    async def move_to(self, position: tuple[float, float]) -> None:
+        """The client is somewhere else now: latitude and longitude in degrees."""
+        self.position = position
+        await self._ask_agent(self._base, "hello", {"position": position})
+
     async def create_topic(self, name: str, **settings: Any) -> str:
         """Create a topic, or find that it exists with the same settings; where it is hosted.
 

@@ -55,14 +55,15 @@ class Telemetry:
         self, report: BrokerReport, number: int, server: Nats, delivered: dict[tuple[int, int, str, str], int]
     ) -> None:
         """Clients that do not report by themselves: their subscriptions, and what was delivered to them."""
+        said = await _ask(server, "CONNZ", {"limit": 10_000})
+        clients = [each for each in said["connections"] if each.get("kind") == "Client"]
+        stock = {each["cid"] for each in clients if not str(each.get("name", "")).startswith("trimtab:")}
+        report.connections += len(clients)
+        report.stock += len(stock)
+        if not stock:  # the usual case, and the details are long
+            return
         said = await _ask(server, "CONNZ", {"subscriptions_detail": True, "limit": 10_000})
-        for connection in said["connections"]:
-            if connection.get("kind") != "Client":
-                continue
-            report.connections += 1
-            if str(connection.get("name", "")).startswith("trimtab:"):
-                continue
-            report.stock += 1
+        for connection in (each for each in said["connections"] if each["cid"] in stock):
             for each in connection.get("subscriptions_list_detail", ()):
                 subject = each["subject"]
                 if not subject.startswith("t."):

@@ -183,7 +183,7 @@ class _Trial:
                 making.append(self.clients[publishers[0]].create_topic(topic, **settings))
                 for publisher in publishers:
                     self.streams.append((self.ledger.stream(topic, publisher), publisher, topic))
-                for subscriber in self.random.sample(names, 2):
+                for subscriber in self.random.sample(names, 2 if kind in ("proc", "keep") else 1):
                     self.subscribers.append((subscriber, topic))
         await asyncio.gather(*making)
         await asyncio.gather(*(self._subscribe(subscriber, topic) for subscriber, topic in self.subscribers))
