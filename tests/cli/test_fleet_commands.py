@@ -171,6 +171,14 @@ def test_up_starts_a_fleet_and_leaves_nothing_running(tmp_path, sign, trimtab):
     assert not [path for path in home.rglob(".*") if path.is_file()]  # nothing half written
 
 
+def test_a_second_up_on_the_same_folder_is_refused_and_disturbs_nothing(fleet, trimtab):
+    before = (fleet.home / "fleet.json").read_bytes()
+
+    assert "'hub' of the fleet in" in refused(trimtab("up", "--home", fleet.home))
+    assert (fleet.home / "fleet.json").read_bytes() == before
+    assert len(trimtab("brokers", "--home", fleet.home, "--json").json) == 3
+
+
 def test_a_killed_up_takes_its_processes_along(tmp_path):
     home = tmp_path / "home"
 

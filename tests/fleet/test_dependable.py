@@ -337,9 +337,12 @@ def test_acknowledged_messages_survive_killed_servers_and_agents_in_the_middle_o
             assert got == sorted(set(got), key=int)
             entry = (await own_fleet.aask("admin.state", {"kind": "topic"}))["entries"]["k"]
 
+            async def stored():
+                store = Store(await own_fleet.launch.admin())
+                return [b for b in ("b1", "b2") if await store.exists("k", b)]
+
             async def in_one_place():
-                store = Store(publisher._base.nats)
-                return [b for b in ("b1", "b2") if await store.exists("k", b)] == [entry["broker"]]
+                return await asyncio.to_thread(own_fleet.do, stored()) == [entry["broker"]]
 
             await until(in_one_place, 30.0)
 

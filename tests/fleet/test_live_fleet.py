@@ -155,6 +155,37 @@ def test_stored_messages_and_a_readers_position_move_along(fleet, topic):
     asyncio.run(scenario())
 
 
+def test_a_message_that_a_reader_failed_on_comes_again(fleet, topic):
+    async def scenario():
+        got = []
+
+        def fragile(message):
+            got.append(message.text)
+            if got.count("2") == 1 and message.text == "2":
+                raise ValueError("not today")
+
+        async with fleet.client("p16", "b1") as client:
+            await client.create_topic(topic, persistent=True)
+            reader = await client.subscribe(topic, fragile, durable="fragile")
+            for text in "123":
+                await client.publish(topic, text)
+            await until(lambda: got.count("2") == 2)
+            assert reader.errors == 1
+            assert sorted(got) == ["1", "2", "2", "3"]
+
+    asyncio.run(scenario())
+
+
+def test_a_durable_reader_needs_a_persistent_topic(fleet, topic):
+    async def scenario():
+        async with fleet.client("p17", "b1") as client:
+            await client.create_topic(topic)
+            with pytest.raises(BadInput, match="is not persistent"):
+                await client.subscribe(topic, print, durable="d")
+
+    asyncio.run(scenario())
+
+
 def test_a_processor_sees_the_spool_of_the_old_broker_after_a_move(fleet, topic):
     async def scenario():
         got = []

@@ -75,11 +75,12 @@ class Agent:
         self._moving: set[str] = set()  # topics that are in a move
         self._ordered: dict[str, float] = {}  # topic -> when a move gave the last order about it here
         self._swept = -1e9
+        self._dirty = False  # whether the replica on disk is behind
 
     async def start(self) -> None:
         self._load_replica()
         verbs = {
-            "ping": self._ping, "welcome": self._welcome,
+            "ping": self._ping, "welcome": self._welcome, "reader": self._reader,
             "hello": self._hello, "route": self._route, "open": self._open, "close": self._close,
             "report": self._report, "flush": self._flush, "refuse": self._refuse, "host": self._host,
             "prepare": self._prepare, "release": self._release, "take": self._take, "activate": self._activate,
@@ -121,20 +122,23 @@ class Agent:
             self._moving = set(answer["moving"])
             news = [self.registry.apply(key, value, revision) for key, value, revision in answer["changes"]]
             if any(news):
+                self._dirty = True
                 await self._settle_hosts()
-                self._save_replica()
-            if self.registry.revision >= answer["revision"]:
+            if not answer["changes"] or self.registry.revision >= answer["revision"]:
                 break
+        if self._dirty:
+            self._dirty = False
+            self._save_replica()
         for client, question in list(self._waiting.items()):
             await wire.ask(self.connection, "ask.hub.register", question, 2.0)
             self._waiting.pop(client, None)
 
     async def _changed(self, message: Msg) -> None:
         change = json.loads(message.data)
-        if self.registry.apply(change["key"], change["value"], change["revision"]) and change["key"].startswith(
-            "topic."
-        ):
-            await self._settle_hosts()
+        if self.registry.apply(change["key"], change["value"], change["revision"], in_order=False):
+            self._dirty = True
+            if change["key"].startswith("topic."):
+                await self._settle_hosts()
 
     def _load_replica(self) -> None:
         """What was known before, in case the hub is away."""
@@ -274,6 +278,14 @@ class Agent:
                 stale[topic] = await self._route({"client": client, "topic": topic})
         return {"stale": stale, "home": self.registry.home(client) or question["home"]}
 
+    async def _reader(self, question: dict[str, Any]) -> dict[str, Any]:
+        """A durable reader's position; clients may not make one themselves, for one could be made to do harm."""
+        topic = self.registry.topic(question["topic"])
+        if not topic.persistent:
+            raise BadInput(f"topic '{topic.name}' is not persistent: nothing is stored that could be read later")
+        await self.store.add_consumer(topic.name, topic.broker, names.client_name(question["durable"]))
+        return {}
+
     async def _flush(self, question: dict[str, Any]) -> dict[str, Any]:
         """A publisher leaves: answer when what it has sent to the topic's processor here is done."""
         host = self.hosts.get(question["topic"])
@@ -288,7 +300,8 @@ class Agent:
         servers; the answer goes behind every message that was sent the old way before. So when the answers of all
         servers are in, the old route has nothing more to give, whoever publishes, stock clients included.
         """
-        await self.connection.publish(message.data.decode(), self.broker.encode())
+        if (subject := names.inbox(message.data)) is not None:
+            await self.connection.publish(subject, self.broker.encode())
 
     async def _enter(self, message: Msg) -> None:
         """A stock client's message: stamp it, count it, send it where the topic's messages go."""
@@ -455,7 +468,8 @@ class Agent:
                 counted = fresh.setdefault(name, TopicReport())
                 counted.publishers, counted.subscribers = publishers, subscribers
             report = await self._telemetry.take(self.broker, fresh)
-            await self.connection.publish(f"telemetry.{self.broker}", json.dumps(report.encode()).encode())
+            with contextlib.suppress(nats.errors.Error):  # the server is away, or there is too much to tell
+                await self.connection.publish(f"telemetry.{self.broker}", json.dumps(report.encode()).encode())
 
 
 async def serve(config: Path) -> None:

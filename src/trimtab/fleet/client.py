@@ -220,6 +220,8 @@ class Client:
         try:
             await self._open(topic, subscription=subscription)
         except BaseException:
+            for broker in list(subscription._on):
+                await subscription.leave(broker)
             await self._forget(topic)
             raise
         self._subscriptions.append(subscription)
@@ -285,6 +287,8 @@ class Client:
                 self._routes[topic] = route
         async with route.moving:
             if subscription is not None:
+                if isinstance(subscription, Reader):
+                    await self._ask_agent(route.wire, "reader", {"topic": topic, "durable": subscription.durable})
                 await subscription.listen(route.broker, route.wire.nats)
                 await self._ask_agent(route.wire, "open", {"topic": topic, "client": self.name, "role": "sub"})
                 subscription.joined(route.broker)

@@ -75,13 +75,8 @@ class Host:
 
     async def release(self) -> dict[str, Any]:
         """Stop, finish what has come, and tell all a successor needs."""
-        if self.live:
-            for subscription in self._subscriptions:
-                await subscription.drain()
-            self._subscriptions.clear()
-            for message in self._catchup.overdue(float("inf")):  # who waits behind a gap has waited long enough
-                self._submit(message)  # type: ignore[arg-type]
-            self.live = False
+        self.live = False  # what comes from now on is the target's; it is kept in case the move comes to nothing
+        held: list[Any] = self._catchup.held()
         await self._processor.drained()
         await self._outbox.join()
         await self._connection.flush()
@@ -89,6 +84,7 @@ class Host:
             "identity": self._identity,
             "results": self._results,
             "positions": self._catchup.positions(),
+            "held": [_packed(message) for message in held],
             "spool": [_packed(message) for message in self._processor.spool],
         }
 
@@ -101,17 +97,21 @@ class Host:
             self._processor.remember(_unpacked(self.topic.name, packed))
         self._catchup.resume({source: int(number) for source, number in state["positions"].items()})
         self.live = True
-        waiting, self._along = self._along, []
-        for message in waiting:
-            self._accept(message)
+        for packed in state["held"]:
+            self._accept(_unpacked(self.topic.name, packed))
+        self._catch_up()
 
     async def resume(self) -> None:
         """Serve again after a release that came to nothing."""
         if not self.live:
             self.live = True
-            if not self._subscriptions:
-                await self._listen(names.work(self.topic.name), self._on_work)
-                await self._connection.flush()
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """What has come while it was not live."""
+        waiting, self._along = self._along, []
+        for message in waiting:
+            self._accept(message)
 
     async def stop(self) -> None:
         for subscription in self._subscriptions:

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import nats.errors
 from nats.js.api import RetentionPolicy, StorageType, StreamConfig
 from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NoKeysError, NotFoundError
 
@@ -29,6 +30,8 @@ from trimtab.fleet.registry import UNITS, Registry, Topic
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
     from nats.js.kv import KeyValue
+
+    from trimtab.migrate.move import Move
 
 log = logging.getLogger("trimtab.keeper")
 TELEMETRY: Final = "telemetry"  # the stream of all reports
@@ -48,6 +51,7 @@ class Keeper:
         self.mover = Mover(self, executors)
         self._store: KeyValue
         self._writing = asyncio.Lock()
+        self._creating = asyncio.Lock()
 
     async def start(self) -> None:
         jetstream = self.connection.jetstream()
@@ -104,6 +108,11 @@ class Keeper:
                 revision = await self._store.update(key, payload, last=last or None)
             except KeyWrongLastSequenceError:
                 raise BadInput(f"'{key}' was changed by somebody else; is a second keeper running?") from None
+            except (nats.errors.Error, TimeoutError):  # written or not? Look, so that the next write is right
+                with contextlib.suppress(nats.errors.Error, TimeoutError):
+                    entry = await self._store.get(key)
+                    self.registry.apply(key, json.loads(entry.value or b"null"), entry.revision or 0)
+                raise Unreachable("the registry cannot be written just now") from None
             self.registry.apply(key, value, revision)
         await self.connection.publish(
             f"route.{key}", json.dumps({"key": key, "value": value, "revision": revision}).encode()
@@ -140,6 +149,10 @@ class Keeper:
 
     async def _create(self, question: dict[str, Any]) -> dict[str, Any]:
         """A topic; the same again is fine, another of the same name is not."""
+        async with self._creating:
+            return await self._create_one(question)
+
+    async def _create_one(self, question: dict[str, Any]) -> dict[str, Any]:
         name = names.topic_name(question.pop("name"))
         chosen = question.get("broker") or next(iter(self.alive()), "")
         if not chosen:
@@ -179,7 +192,10 @@ class Keeper:
         client = names.client_name(question["client"])
         known = self.registry.get(f"client.{client}")
         home = known["home"] if known else question["home"]
-        value = {"home": home, "position": question.get("position") or (known or {}).get("position")}
+        position = question.get("position")
+        if position is not None:
+            position = [float(position[0]), float(position[1])]
+        value = {"home": home, "position": position or (known or {}).get("position")}
         if value != known:
             await self.write(f"client.{client}", value)
         return {"home": home}
@@ -199,12 +215,16 @@ class Keeper:
 
     async def _move(self, question: dict[str, Any]) -> dict[str, Any]:
         """Start moves; ``moves`` is a list of unit, topic, client, to. All are checked before any begins."""
-        planned = []
-        for asked in question["moves"]:
-            unit, target = asked["unit"], self.check_broker(asked["to"])
-            if unit not in UNITS:
-                raise UnknownName("unit", unit, UNITS)
-            planned.append(self.mover.plan(unit, asked.get("topic", ""), asked.get("client", ""), target))
+        planned: list[Move] = []
+        try:
+            for asked in question["moves"]:
+                unit, target = asked["unit"], self.check_broker(asked["to"])
+                if unit not in UNITS:
+                    raise UnknownName("unit", unit, UNITS)
+                planned.append(self.mover.plan(unit, asked.get("topic", ""), asked.get("client", ""), target))
+        except BaseException:
+            self.mover.forget(planned)
+            raise
         return {"moves": [await self.mover.start(move) for move in planned]}
 
     async def _drain(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -231,7 +251,8 @@ class Keeper:
 
     async def _probe(self, message: Any) -> None:
         """A client moves and must know that news of its subscription has come here: see ``agent.probe``."""
-        await self.connection.publish(message.data.decode(), names.HUB.encode())
+        if (subject := names.inbox(message.data)) is not None:
+            await self.connection.publish(subject, names.HUB.encode())
 
     async def _report(self, message: Any) -> None:
         with contextlib.suppress(ValueError):

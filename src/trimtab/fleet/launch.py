@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import names, server, wire
-from trimtab.fleet.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, write_secret
+from trimtab.fleet.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, read_secret, write_secret
 from trimtab.fleet.server import Address, Front
 from trimtab.fleet.supervisor import Child, Supervisor
 
@@ -49,6 +50,8 @@ class Launch:
         self._tls = tls
         self._binary = server.find_nats_server()
         self._admin: Any = None
+        self._others: dict[str, list[str]] = {}
+        self._locks: dict[str, IO[str]] = {}
         # A small machine is better served by several one-threaded servers than by threads that look for work.
         self._threads = str(max(1, (os.cpu_count() or 2) // 4))
 
@@ -59,12 +62,15 @@ class Launch:
         if self._admin is not None:
             await self._admin.close()
         await self.supervisor.stop()
+        for lock in self._locks.values():
+            lock.close()
 
     @property
     def scheme(self) -> str:
         return "tls" if self.fleet.tls else "nats"
 
     async def start_hub(self, port: int | None = None, leaf_port: int | None = None) -> None:
+        self._lock(names.HUB)
         chosen = [port and server.check_port(self.host, port), leaf_port and server.check_port(self.host, leaf_port)]
         free = iter(server.free_ports(self.host, 2))
         client, leaf = (Address(self.host, each or next(free)) for each in chosen)
@@ -76,6 +82,7 @@ class Launch:
         scheme = "tls" if tls else "nats"
         self.fleet = replace(fleet, hub=f"{scheme}://{client}", hub_leaf=str(leaf), tls=tls)
         self.fleet.save(self.home)
+        (self.home / CLIENT_FILE).unlink(missing_ok=True)  # of an earlier run, with other addresses
         folder = self.home / names.HUB
         await self._server(names.HUB, server.hub_config(self.fleet, client, leaf, folder / "store"), client)
         self._python("keeper", "trimtab.fleet.keeper", str(self.home), str(self.executors))
@@ -135,8 +142,10 @@ class Launch:
 
     def _write_client_file(self) -> None:
         """What applications need."""
+        with contextlib.suppress(BadInput):  # brokers that were started one by one, in the same folder
+            self._others |= read_secret(self.home / CLIENT_FILE, "")["brokers"]
         known = {
-            "brokers": {name: site.urls for name, site in self.sites.items()}, "user": "client",
+            "brokers": self._others | {name: site.urls for name, site in self.sites.items()}, "user": "client",
             "password": self.fleet.client, "ca": self.fleet.tls.ca if self.fleet.tls else None,
         }  # fmt: skip
         write_secret(self.home / CLIENT_FILE, known)
@@ -179,12 +188,31 @@ class Launch:
     async def _server(self, name: str, config: str, client: Address) -> None:
         folder = self.home / name
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock(name)
         path = folder / "nats.json"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(config)
         child = Child(name, [self._binary, "-c", str(path)], folder / "server.log", {"GOMAXPROCS": self._threads})
         self.supervisor.start(child)
         await self._listening(child, client)
+
+    def _lock(self, name: str) -> None:
+        """Two servers on the same stored data would spoil it."""
+        import fcntl
+
+        if name in self._locks:
+            return
+        folder = self.home / name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = (folder / "lock").open("w")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            handle.close()
+            raise BadInput(
+                f"'{name}' of the fleet in {self.home} runs already; stop it, or choose another --home"
+            ) from None
+        self._locks[name] = handle
 
     async def _listening(self, child: Child, address: Address) -> None:
         loop = asyncio.get_running_loop()

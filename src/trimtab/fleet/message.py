@@ -8,10 +8,12 @@ processor made it, and its number among that processor's results.
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
 from typing import Any, Final
 
+_STAMP: Final = re.compile(r"[\w-]+\.[\w-]+\.\d{1,15}\.\d{1,17}(\.[\w-]+\.\d{1,15})?", re.ASCII)
 PREFIX: Final = "_t."  # a reply subject that starts so is a stamp
 MESSAGE_ID: Final = "Nats-Msg-Id"  # where the stamp of a stored message is; JetStream drops what it has seen
 
@@ -44,7 +46,7 @@ class Message:
 
 def stamped(topic: str, data: bytes, stamp: str) -> Message:
     """A message with the identity that ``stamp`` (without prefix) gives; anonymous if it is none of ours."""
-    parts = stamp.split(".")
+    parts = stamp.split(".") if _STAMP.fullmatch(stamp) else []
     try:
         if len(parts) == 4:
             publisher, incarnation, seq, micros = parts

@@ -14,6 +14,8 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+import nats.errors
+
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet import wire
 from trimtab.migrate.drain import spread
@@ -84,18 +86,31 @@ class Mover:
                 raise UnknownName("client", client, sorted(registry.of_kind("client")))
             move = Move(identity, "client", "", client, home, target)
         else:
+            record = registry.topic(topic)
+            if record.unit != "link":
+                raise BadInput(f"topic '{topic}' is placed by {record.unit}; move the {record.unit} instead of a link")
             move = Move(identity, "link", topic, client, registry.route(client, topic), target)
         if move.source == target:
             raise BadInput(f"{move.unit} '{topic or client}' is at '{target}' already")
         if self.moving(unit, topic or client):
             raise BadInput(f"{move.unit} '{topic or client}' is moving already; wait until that is over")
+        if move.stateful and move.source not in self._keeper.alive():
+            raise Unreachable(f"topic '{topic}' cannot move: what it has is at '{move.source}', which does not answer")
+        self._moves[move.id] = move  # from now on it is moving, though it has not begun
         return move
+
+    def forget(self, planned: list[Move]) -> None:
+        """These are not started after all."""
+        for move in planned:
+            self._moves.pop(move.id, None)
 
     def plan_drain(self, leaving: str, alive: list[str]) -> list[Move]:
         registry = self._keeper.registry
         topics = {t.name: t.broker for t in registry.topics() if t.unit == "topic"}
         clients = {name: value["home"] for name, value in registry.of_kind("client").items()}
         planned: list[Move] = []
+        if leaving not in alive:
+            raise Unreachable(f"broker '{leaving}' does not answer, so nothing can be taken off it")
         for unit, where in (("topic", topics), ("client", clients)):
             carried = {broker: sum(at == broker for at in where.values()) for broker in alive}
             leave = [name for name, at in where.items() if at == leaving and not self.moving(unit, name)]
@@ -154,29 +169,35 @@ class Mover:
 
     async def _run(self, move: Move, event: Event) -> None:
         try:
-            async with self._turn:
-                while True:
-                    before = move.phase
-                    move, instructions = advance(move, event)
-                    self._moves[move.id] = move
-                    if move.phase != before and not move.phase.over:
-                        await self._record(move)
-                    for instruction in instructions:
-                        event = await self._perform(move, instruction)
-                    if move.phase.over:  # and only now: who sees it may order the next move
-                        self._moves.pop(move.id, None)
-                        await self._record(move)
-                        return
-                    if not isinstance(event, Succeeded) and move.phase in (Phase.ROLLING_BACK, Phase.ACTIVATING):
-                        await asyncio.sleep(AGAIN_S)
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            log.exception("move %s", move)
-            raise
+            while not move.phase.over:
+                async with self._turn:
+                    move, event = await self._steps(move, event)
+                if not move.phase.over:  # others may go first while this one waits for a part that is away
+                    await asyncio.sleep(AGAIN_S)
         finally:
             self._released.pop(move.id, None)
             self._tasks.pop(move.id, None)
+
+    async def _steps(self, move: Move, event: Event) -> tuple[Move, Event]:
+        """As far as it goes without waiting for a part that is away."""
+        try:
+            while True:
+                before = move.phase
+                move, instructions = advance(move, event)
+                self._moves[move.id] = move
+                if move.phase != before and not move.phase.over:
+                    await self._record(move)
+                for instruction in instructions:
+                    event = await self._perform(move, instruction)
+                if move.phase.over:  # and only now: who sees it may order the next move
+                    self._moves.pop(move.id, None)
+                    await self._record(move)
+                    return move, event
+                if not isinstance(event, Succeeded) and move.phase in (Phase.ROLLING_BACK, Phase.ACTIVATING):
+                    return move, event
+        except (BadInput, nats.errors.Error, OSError, TimeoutError) as error:  # the hub's store is away for a moment
+            log.warning("move %s: %r", move, error)
+            return move, Restarted()
 
     async def _perform(self, move: Move, instruction: Instruction) -> Event:
         about: dict[str, Any] = {
@@ -252,6 +273,8 @@ class Mover:
         else:
             key = f"link.{move.client}.{move.topic}"
         value = registry.get(key)
+        if value is None and to == move.source:
+            return Succeeded()
         if value is None:
             return Refused(f"{move.unit} '{move.topic or move.client}' was deleted meanwhile")
         field = "home" if move.unit == "client" else "broker"

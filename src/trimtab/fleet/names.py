@@ -28,6 +28,7 @@ from trimtab.errors import BadInput
 _WORD = r"[A-Za-z0-9_-]+"
 _TOPIC = re.compile(rf"{_WORD}(\.{_WORD})*")
 _NAME = re.compile(_WORD)
+_INBOX = re.compile(rb"_INBOX(\.[A-Za-z0-9_-]{1,64}){1,4}")
 MAX_TOPIC: Final = 200
 MAX_NAME: Final = 64
 HUB: Final = "hub"  # the hub's name among the brokers, and its JetStream domain
@@ -64,6 +65,12 @@ def _plain(kind: str, name: str) -> str:
 def _shown(name: object) -> str:
     text = repr(name)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def inbox(data: bytes) -> str | None:
+    """The subject that a request asks to be answered at, if it is a client's inbox and nothing else."""
+    found = _INBOX.fullmatch(data)
+    return found.group().decode() if found else None
 
 
 def deliver(topic: str) -> str:

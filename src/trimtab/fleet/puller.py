@@ -45,7 +45,7 @@ class Puller:
         self._left = 0  # messages still to come of what was asked for
         self._sure = False  # whether the consumer is known to be there; nobody answers for one that is not
         self._news = asyncio.Event()
-        self._finishing = False
+        self._finishing = self._abandoned = False
         self._subscription: Subscription | None = None
         self._task = asyncio.create_task(self._run())
 
@@ -55,30 +55,25 @@ class Puller:
         self._news.set()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def abandon(self) -> None:
+    def abandon(self) -> None:
         """The messages are read elsewhere; only the one being read is finished."""
-        self._finishing = True  # for Python 3.11's wait_for may swallow a cancellation
+        self._finishing = self._abandoned = True
         self._left = 0
         self._news.set()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         self._subscription = await self.connection.subscribe(self._inbox, cb=self._came)
-        try:
-            while not self._finishing:
-                if not self._sure and not await self._exists():
-                    await asyncio.sleep(AGAIN_S)
-                    continue
-                self._left = BATCH
-                wanted = {"batch": BATCH, "expires": int(EXPIRES_S * 1e9)}
-                with contextlib.suppress(Exception):  # a broker that is away is asked again
-                    await self.connection.publish(self._subject, json.dumps(wanted).encode(), self._inbox)
-                await self._answered()
+        while not self._finishing:
+            if not self._sure and not await self._exists():
+                await asyncio.sleep(AGAIN_S)
+                continue
+            self._left = BATCH
+            wanted = {"batch": BATCH, "expires": int(EXPIRES_S * 1e9)}
+            with contextlib.suppress(Exception):  # a broker that is away is asked again
+                await self.connection.publish(self._subject, json.dumps(wanted).encode(), self._inbox)
+            await self._answered()
+        with contextlib.suppress(Exception):  # not unsubscribe(), which would cut off the callback
             await self._subscription.drain()
-        finally:
-            with contextlib.suppress(Exception):
-                await self._subscription.unsubscribe()
 
     async def _answered(self) -> None:
         """Until what was asked for has come, or will not come."""
@@ -101,6 +96,8 @@ class Puller:
         return self._sure
 
     async def _came(self, raw: Msg) -> None:
+        if self._abandoned:
+            return
         headers = raw.headers or {}
         status = headers.get("Status")
         if status is not None and not raw.data and "Nats-Msg-Id" not in headers:

@@ -7,11 +7,11 @@ import contextlib
 import inspect
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.fleet.message import MESSAGE_ID, Message, stamped
 from trimtab.fleet.puller import Puller
-from trimtab.fleet.store import ACK_S, Store
+from trimtab.fleet.store import ACK_S
 from trimtab.migrate.catchup import Catchup
 from trimtab.observe.report import TopicReport
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from trimtab.fleet.subscription import Callback
 
 log = logging.getLogger("trimtab.client")
+
+
+RETRY_S: Final = 1.0  # until a message that the callback failed on comes again
 
 
 class _Read(Message):
@@ -47,7 +50,6 @@ class Reader:
         self._turn = asyncio.Lock()
         self._on: dict[str, Puller] = {}  # by broker whose store is read; at most one
         self._finishing: list[asyncio.Task[None]] = []
-        self._begun = False
 
     @property
     def missed(self) -> int:
@@ -60,16 +62,13 @@ class Reader:
     async def listen(self, broker: str, connection: Nats) -> None:
         """Read there from now on, over this connection, which may be to another broker.
 
-        Only the first time is the position made; after a move it has come along.
+        The position is there: the client has asked for it at first, and after a move it has come along.
         """
-        if not self._begun:
-            await Store(connection).add_consumer(self.topic, broker, self.durable)
-            self._begun = True
         old = self._on.get(broker)
         if old is not None and old.connection is connection:
             return
         for other in [other for other in self._on if other != broker]:
-            await self._on.pop(other).abandon()
+            self._on.pop(other).abandon()
         self._on[broker] = Puller(self.topic, broker, self.durable, connection, self._accept)
         if old is not None:
             self._finishing.append(asyncio.create_task(old.finish()))
@@ -91,7 +90,7 @@ class Reader:
         """The connection used for this broker is gone."""
         old = self._on.pop(broker, None)
         if old is not None:
-            self._finishing.append(asyncio.create_task(old.abandon()))
+            old.abandon()
 
     def owns(self, subscription: object) -> bool:
         return False
@@ -132,6 +131,10 @@ class Reader:
         except Exception:
             self.errors += 1
             log.exception("the callback of topic %s failed on message %d", self.topic, message.seq)
+            self._catchup.retry(message.source, message.number)
+            with contextlib.suppress(Exception):
+                await message.raw.nak(RETRY_S)
+            return
         await _done(message.raw)
 
     def take_report(self) -> TopicReport:

@@ -84,13 +84,17 @@ class Registry:
     revision: int = 0
     _entries: dict[str, tuple[int, dict[str, Any] | None]] = field(default_factory=dict)
 
-    def apply(self, key: str, value: dict[str, Any] | None, revision: int) -> bool:
-        """Take a change over, unless a newer one is here; whether it was news."""
+    def apply(self, key: str, value: dict[str, Any] | None, revision: int, *, in_order: bool = True) -> bool:
+        """Take a change over, unless a newer one is here; whether it was news.
+
+        ``in_order`` says that no earlier change is missing, so that the replica is complete up to this one.
+        """
+        if in_order:
+            self.revision = max(self.revision, revision)
         known = self._entries.get(key)
         if known is not None and known[0] >= revision:
             return False
         self._entries[key] = (revision, value)
-        self.revision = max(self.revision, revision)
         return known is None or known[1] != value
 
     def since(self, revision: int, most: int = 500) -> list[tuple[str, dict[str, Any] | None, int]]:

@@ -33,9 +33,9 @@ CLIENT_MAY: Final[dict[str, Any]] = {
     "publish": {
         "allow": [
             "t.>", "work.>", "home.>", "keep.>", "in.>", "_INBOX.>", "$MQTT.>", "ask.all.probe",
-            *(f"ask.*.{verb}" for verb in ("hello", "route", "open", "close", "report", "flush", "refuse")),
+            *(f"ask.*.{verb}" for verb in ("hello", "route", "open", "close", "report", "flush", "refuse", "reader")),
             "ask.hub.create", "ask.hub.delete",
-            "$JS.*.API.INFO", "$JS.*.API.STREAM.INFO.*", "$JS.*.API.CONSUMER.>", "$JS.ACK.>",
+            "$JS.*.API.CONSUMER.INFO.*.*", "$JS.*.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.>",
         ]
     },
     "subscribe": {"allow": ["t.>", "dead.>", "route.>", "_INBOX.>", "$MQTT.>"]},

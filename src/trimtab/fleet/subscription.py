@@ -93,7 +93,7 @@ class Subscription:
 
     async def _receive(self, raw: Msg) -> None:
         parts = raw.reply.split(".")
-        if len(parts) == 5 and parts[0] == "_t":  # nearly always, so it is not left to stamped()
+        if len(parts) == 5 and parts[0] == "_t" and len(parts[3]) < 16:  # nearly always, so not left to stamped()
             try:
                 source, number = f"{parts[1]}.{parts[2]}", int(parts[3])
                 sent_at = int(parts[4]) * 1e-6

@@ -100,6 +100,15 @@ class Catchup:
         """Whether anything waits, so that ``overdue`` must be asked again."""
         return bool(self._held)
 
+    def held(self) -> list[Numbered]:
+        """What waits behind gaps."""
+        return [message for of in self._held.values() for _, (_, message) in sorted(of.items()) if message is not None]
+
+    def retry(self, source: str, number: int) -> None:
+        """What was delivered could not be used and will come again; with ``keep_late`` it is then delivered again."""
+        self._given_up.setdefault(source, set()).add(number)
+        self.missed += 1
+
     def position(self, source: str) -> int | None:
         """The last number of ``source`` that was delivered."""
         return self._last.get(source)
