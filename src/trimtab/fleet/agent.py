@@ -400,11 +400,9 @@ class Agent:
 
     async def _activate(self, question: dict[str, Any]) -> dict[str, Any]:
         name = question["topic"]
-        if not await self.store.is_open(name, self.broker):
-            # Closing again is harmless, and tells what an executor that was killed has forgotten.
-            closed = question.get("closed") or await self.store.close(name, question["source"])
-            await self.store.finish(name, self.broker, closed)
-            await self.store.open(name, self.broker)
+        # Closing again is harmless, and tells what an executor that was killed has forgotten.
+        closed = question.get("closed") or await self.store.close(name, question["source"])
+        await self.store.finish(name, self.broker, closed)
         return {}
 
     async def _drain(self, question: dict[str, Any]) -> dict[str, Any]:

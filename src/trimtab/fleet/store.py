@@ -82,12 +82,17 @@ class Store:
         return {"messages": state.messages, "read": read}
 
     async def finish(self, topic: str, target: str, closed: dict[str, Any]) -> None:
-        """After ``close``: the last messages and the consumers' positions are at the target."""
-        while await self.messages(topic, target) < closed["messages"]:
-            await asyncio.sleep(POLL_S)
-        offset = await self._offset(topic, target)
-        for durable, read in closed["read"].items():
-            await self.add_consumer(topic, target, durable, max(1, read + 1 - offset))
+        """After ``close``: once the last messages are at the target it opens, then readers get their positions.
+
+        May be called again after it was cut off anywhere.
+        """
+        if not await self.is_open(topic, target):
+            while await self.messages(topic, target) < closed["messages"]:
+                await asyncio.sleep(POLL_S)
+            await self.open(topic, target)
+        offset = await self._offset(topic, target) if closed["read"] else 0
+        made = (self.add_consumer(topic, target, name, max(1, at + 1 - offset)) for name, at in closed["read"].items())
+        await asyncio.gather(*made)
 
     async def open(self, topic: str, target: str) -> None:
         """The target takes messages, and follows nobody any more."""
@@ -149,7 +154,8 @@ class Store:
         if not state.messages:
             return 0
         first = await self.at(target).get_msg(stream, seq=state.first_seq)
-        return int((first.headers or {})[SOURCE].split()[1]) - state.first_seq
+        source = (first.headers or {}).get(SOURCE)  # there unless nothing was stored before the move
+        return int(source.split()[1]) - state.first_seq if source else 0
 
 
 def _config(topic: str, replicas: int) -> StreamConfig:

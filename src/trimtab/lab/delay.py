@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOOPBACK: Final = "127.0.0.1"
-CHUNK: Final = 1 << 16
+TICK_S: Final = 0.0005  # what is due so soon is sent along
 MOST_HELD: Final = 64 << 20  # bytes on their way in one direction; more stops the reader, as a full pipe does
 
 
@@ -65,70 +65,84 @@ class _Link:
         self.host, _, target_port = target.rpartition(":")
         self.target_port = int(target_port)
         self.delay_s = delay_ms / 1000.0
+        self._joining: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        await asyncio.start_server(self._accept, LOOPBACK, self.port, limit=CHUNK)
+        await asyncio.get_running_loop().create_server(self._accept, LOOPBACK, self.port)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self) -> _End:
+        near = _End(self)
+        task = asyncio.get_running_loop().create_task(self._join(near))
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
+        return near
+
+    async def _join(self, near: _End) -> None:
+        """Connect what came to what is behind the proxy."""
+        await asyncio.sleep(2 * self.delay_s)  # the handshake that loopback did for nothing
+        far = _End(self)
         try:
-            await asyncio.sleep(2 * self.delay_s)  # the handshake that loopback did for nothing
-            up_reader, up_writer = await asyncio.open_connection(self.host, self.target_port, limit=CHUNK)
-        except (OSError, asyncio.CancelledError):
-            writer.close()
-            return
-        with contextlib.suppress(asyncio.CancelledError):  # the end of the experiment
-            await asyncio.gather(self._carry(reader, up_writer), self._carry(up_reader, writer))
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One direction: read at once, write when the time has come."""
-        loop = asyncio.get_running_loop()
-        held: deque[tuple[float, bytes]] = deque()
-        size = 0
-        news, room = asyncio.Event(), asyncio.Event()
-        room.set()
-
-        async def read() -> None:
-            nonlocal size
-            last = 0.0
-            while True:
-                try:
-                    data = await reader.read(CHUNK)
-                except OSError:
-                    data = b""
-                last = max(last, loop.time() + self.delay_s)  # a shorter delay does not let bytes overtake
-                held.append((last, data))
-                size += len(data)
-                news.set()
-                if not data:
-                    return
-                if size > MOST_HELD:
-                    room.clear()
-                    await room.wait()
-
-        task = asyncio.create_task(read())
-        try:
-            while True:
-                while not held:
-                    news.clear()
-                    await news.wait()
-                due, data = held[0]
-                pause = due - loop.time()
-                if pause > 0:
-                    await asyncio.sleep(pause)
-                held.popleft()
-                if not data:
-                    break
-                size -= len(data)
-                room.set()
-                writer.write(data)
-                if not held:
-                    await writer.drain()
+            await asyncio.get_running_loop().create_connection(lambda: far, self.host, self.target_port)
         except OSError:
-            pass
-        finally:
-            task.cancel()
-            with contextlib.suppress(OSError, RuntimeError):
-                writer.close()
+            if near.transport is not None:
+                near.transport.close()
+            return
+        near.meet(far)
+        far.meet(near)
+
+
+class _End(asyncio.Protocol):
+    """One end of a connection: what it receives, the other end sends when the time has come."""
+
+    def __init__(self, link: _Link) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._link = link
+        self._other: _End | None = None
+        self._held: deque[tuple[float, bytes]] = deque()  # when to send, what; nothing means the end
+        self._size = 0
+        self._last = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def meet(self, other: _End) -> None:
+        self._other = other
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        self._last = max(self._last, self._loop.time() + self._link.delay_s)  # a shorter delay lets nothing overtake
+        self._held.append((self._last, data))
+        self._size += len(data)
+        if self._size > MOST_HELD and self.transport is not None:
+            self.transport.pause_reading()
+        self._arm()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._held.append((max(self._last, self._loop.time() + self._link.delay_s), b""))
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is None and self._held and self._other is not None:
+            self._timer = self._loop.call_at(self._held[0][0], self._send)
+
+    def _send(self) -> None:
+        self._timer = None
+        out = self._other.transport if self._other is not None else None
+        now = self._loop.time() + TICK_S
+        ready = []
+        while self._held and self._held[0][0] <= now:
+            _, data = self._held.popleft()
+            self._size -= len(data)
+            ready.append(data)
+        if out is not None and not out.is_closing():
+            out.write(b"".join(ready))
+            if ready and not ready[-1]:
+                out.close()
+        if self._size <= MOST_HELD and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+        self._arm()
 
 
 async def _serve(links: dict[str, list[Any]]) -> None:
