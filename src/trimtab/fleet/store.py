@@ -73,13 +73,18 @@ class Store:
         """The source takes no more messages; what the target must have before it may open."""
         config = (await self.at(source).stream_info(names.stream(topic))).config
         config.subjects = [f"retired.{source}.{topic}"]
-        config.republish = None
-        state = (await self.at(source).update_stream(config)).state
+        # It goes on republishing: what waits in the server to be stored is stored and acknowledged after this.
+        stored = (await self.at(source).update_stream(config)).state.messages
+        while True:  # until nothing is left that waited
+            await asyncio.sleep(2 * POLL_S)
+            if (now := await self.messages(topic, source)) == stored:
+                break
+            stored = now
         read = {}
         for consumer in await self.at(source).consumers_info(names.stream(topic)):
             if consumer.config.durable_name:
                 read[consumer.config.durable_name] = consumer.ack_floor.stream_seq if consumer.ack_floor else 0
-        return {"messages": state.messages, "read": read}
+        return {"messages": stored, "read": read}
 
     async def finish(self, topic: str, target: str, closed: dict[str, Any]) -> None:
         """After ``close``: once the last messages are at the target it opens, then readers get their positions.
