@@ -102,6 +102,30 @@ def test_publisher_and_subscriber_change_their_homes_in_the_middle(fleet, topic,
     asyncio.run(scenario())
 
 
+def test_a_publishers_link_to_a_processor_moves_in_order(fleet, topic):
+    """Results of what is under way at the old broker come before those of the new one."""
+
+    async def scenario():
+        got = []
+        async with fleet.client("p19", "b1") as publisher, fleet.client("s19", "b2") as subscriber:
+            await publisher.create_topic(topic, unit="link", processor="burn?ms=2")
+            links = [{"client": c, "topic": topic, "broker": b} for c, b in (("p19", "b1"), ("s19", "b2"))]
+            await fleet.aask("admin.link", {"links": links})
+            await subscriber.subscribe(topic, lambda m: got.append(m.text))
+            stop, task = await flowing(publisher, topic, got)
+
+            for target in ("b2", "b3", "b1"):
+                record = await fleet.move(unit="link", client="p19", topic=topic, to=target)
+                assert record["phase"] == "done"
+
+            stop.set()
+            count = await task
+            await until(lambda: len(got) >= count)
+            assert whole(got, count)
+
+    asyncio.run(scenario())
+
+
 def test_a_link_is_refused_until_a_placement_carries_it_and_moves_alone(fleet, topic):
     async def scenario():
         got = []
@@ -271,6 +295,43 @@ def test_a_slow_subscriber_keeps_a_bounded_number_of_messages(fleet, topic):
             await until(lambda: len(got) + subscription.dropped == 100)
             assert got == sorted(set(got))
             assert len(got) <= 20
+
+    asyncio.run(scenario())
+
+
+def test_a_subscriber_that_is_behind_loses_nothing_when_it_moves(fleet, topic):
+    """What waits on the old route fills the gap, however old the gap is."""
+
+    async def scenario():
+        got, go_on = [], asyncio.Event()
+
+        async def slow(message):
+            got.append(message.text)
+            await go_on.wait()
+
+        async with fleet.client("p18", "b1") as publisher, fleet.client("s18", "b2") as subscriber:
+            await publisher.create_topic(topic, broker="b1")
+            subscription = await subscriber.subscribe(topic, slow)
+            subscription._catchup.wait_s = 1e-9  # every gap is too old at once
+            for number in range(1, 51):
+                await publisher.publish(topic, str(number))
+            await publisher.flush()
+            await until(lambda: got)
+            moving = asyncio.create_task(fleet.move(unit="topic", topic=topic, to="b3"))
+
+            async def on_the_new_route():
+                await publisher.publish(topic, str(len(sent) + 51))
+                sent.append(True)
+                return subscription._catchup.holds
+
+            sent = []
+            await until(on_the_new_route)
+            await subscription.tick()
+            go_on.set()
+            await moving
+            await until(lambda: len(got) >= 50 + len(sent))
+            assert whole(got, 50 + len(sent))
+            assert (subscription.missed, subscription.dropped) == (0, 0)
 
     asyncio.run(scenario())
 

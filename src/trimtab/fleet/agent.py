@@ -23,28 +23,20 @@ import nats.errors
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import names, wire
 from trimtab.fleet.credentials import read_secret, write_secret
-from trimtab.fleet.host import Host
+from trimtab.fleet.hosting import Hosting
 from trimtab.fleet.links import Links
 from trimtab.fleet.message import MESSAGE_ID, PREFIX, Stamper
-from trimtab.fleet.registry import Registry, Topic
-from trimtab.fleet.store import Store
+from trimtab.fleet.registry import Registry
 from trimtab.fleet.telemetry import Telemetry
 from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from nats.aio.client import Client as Nats
     from nats.aio.msg import Msg
-
-    Handler = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 log = logging.getLogger("trimtab.agent")
 PERIOD_S: Final = 1.0
 TICK_S: Final = 0.1
-CHUNK: Final = 400_000  # of a handover, in characters of JSON
-ORDERED_S: Final = 15.0  # a topic about which a move has given an order is left alone for so long
-SWEEP_S: Final = 5.0  # between looks at what is stored
 SETTLE_S: Final = 1.5  # after a start, until the clients have said who is there
 
 
@@ -58,8 +50,7 @@ class Agent:
         self.connection = connection
         self.registry = Registry()
         self.links = Links()
-        self.hosts: dict[str, Host] = {}
-        self.store = Store(connection)
+        self.hosting = Hosting(broker, connection, self.registry, self._heard_everywhere)
         self.alive: list[str] = [broker]
         self._about = about
         self._replica = replica
@@ -69,12 +60,7 @@ class Agent:
         self._hub_seen = -1e9
         self._run = secrets.token_hex(6)  # tells this process from the one before it
         self._started = time.monotonic()
-        self._parts: dict[str, list[str]] = {}
         self._waiting: dict[str, dict[str, Any]] = {}  # clients to register when the hub is back
-        self._hosting = asyncio.Lock()
-        self._moving: set[str] = set()  # topics that are in a move
-        self._ordered: dict[str, float] = {}  # topic -> when a move gave the last order about it here
-        self._swept = -1e9
         self._dirty = False  # whether the replica on disk is behind
 
     async def start(self) -> None:
@@ -82,13 +68,10 @@ class Agent:
         verbs = {
             "ping": self._ping, "welcome": self._welcome, "reader": self._reader,
             "hello": self._hello, "route": self._route, "open": self._open, "close": self._close,
-            "report": self._report, "flush": self._flush, "refuse": self._refuse, "host": self._host,
-            "prepare": self._prepare, "release": self._release, "take": self._take, "activate": self._activate,
-            "drain": self._drain, "retire": self._retire, "resume": self._resume,
+            "report": self._report, "flush": self._flush, "refuse": self._refuse,
+            "drain": self._drain,
         }  # fmt: skip
-        for verb in ("prepare", "release", "take", "activate", "retire", "resume"):
-            verbs[verb] = self._noting(verbs[verb])
-        for verb, handle in verbs.items():
+        for verb, handle in (verbs | self.hosting.orders()).items():
             await self.connection.subscribe(f"ask.{self.broker}.{verb}", cb=wire.answering(handle))
         await self.connection.subscribe("ask.all.probe", cb=self._probe)
         await self.connection.subscribe("route.>", cb=self._changed)
@@ -96,7 +79,7 @@ class Agent:
         await self.connection.flush()
         with contextlib.suppress(Unreachable):
             await self._sync()
-        await self._settle_hosts()
+        await self.hosting.settle()
 
     async def run(self, stop: asyncio.Event) -> None:
         loops = [asyncio.create_task(each(), name=each.__name__) for each in (self._ticks, self._seconds)]
@@ -104,8 +87,7 @@ class Agent:
         done, _ = await asyncio.wait([*loops, ended], return_when=asyncio.FIRST_COMPLETED)
         for task in (*loops, ended):
             task.cancel()
-        for host in self.hosts.values():
-            await host.stop()
+        await self.hosting.stop()
         for task in done - {ended}:
             task.result()  # a loop that ended has failed, and the supervisor starts the agent anew
 
@@ -119,11 +101,11 @@ class Agent:
             answer = await wire.ask(self.connection, "ask.hub.sync", question, 2.0)
             self._hub_seen = time.monotonic()
             self.alive = sorted({*answer["alive"], self.broker})
-            self._moving = set(answer["moving"])
+            self.hosting.moving = set(answer["moving"])
             news = [self.registry.apply(key, value, revision) for key, value, revision in answer["changes"]]
             if any(news):
                 self._dirty = True
-                await self._settle_hosts()
+                await self.hosting.settle()
             if not answer["changes"] or self.registry.revision >= answer["revision"]:
                 break
         if self._dirty:
@@ -138,7 +120,7 @@ class Agent:
         if self.registry.apply(change["key"], change["value"], change["revision"], in_order=False):
             self._dirty = True
             if change["key"].startswith("topic."):
-                await self._settle_hosts()
+                await self.hosting.settle()
 
     def _load_replica(self) -> None:
         """What was known before, in case the hub is away."""
@@ -149,65 +131,20 @@ class Agent:
     def _save_replica(self) -> None:
         write_secret(self._replica, {"changes": self.registry.since(0, most=10_000_000)})
 
-    async def _settle_hosts(self) -> None:
-        """Serve the processors that should be here. Those in a move are left to the move."""
-        async with self._hosting:
-            for topic in self.registry.topics():
-                here = topic.processor and (topic.broker == self.broker or topic.unit != "topic")
-                if here and topic.name not in self.hosts:
-                    host = Host(self.connection, self.broker, topic)
-                    try:
-                        await host.start(live=True)
-                    except BadInput as error:
-                        log.error("topic %s: %s", topic.name, error)
-                        continue
-                    self.hosts[topic.name] = host
-            known = {topic.name for topic in self.registry.topics()}
-            for name in [name for name in self.hosts if name not in known and self.hosts[name].live]:
-                if self.registry.at(f"topic.{name}"):  # deleted, not merely unheard of yet
-                    await self.hosts.pop(name).stop()
-
-    async def _sweep(self) -> None:
-        """Put right what a move left behind when somebody died in the middle: the registry has the last word."""
-        for name, host in list(self.hosts.items()):
-            record = self.registry.get(f"topic.{name}")
-            if record is None or record["unit"] != "topic" or self._in_move(name):
-                continue
-            if record["broker"] == self.broker:
-                await host.resume()
-            else:
-                log.info("topic %s is at %s now", name, record["broker"])
-                await self.hosts.pop(name).stop()
-        if time.monotonic() - self._swept > SWEEP_S:
-            self._swept = time.monotonic()
-            for name in await self.store.topics(self.broker):
-                record = self.registry.get(f"topic.{name}")
-                if record is None or self._in_move(name):
-                    continue
-                if record["broker"] != self.broker:
-                    log.info("the stored messages of topic %s are at %s now", name, record["broker"])
-                    await self.store.delete(name, self.broker)
-                elif not await self.store.is_open(name, self.broker):
-                    await self.store.open(name, self.broker)
-
-    def _in_move(self, topic: str) -> bool:
-        """What the hub last said may be old; an order of a move is news."""
-        return topic in self._moving or time.monotonic() - self._ordered.get(topic, -1e9) < ORDERED_S
-
     # Clients.
 
     async def _ping(self, _: dict[str, Any]) -> dict[str, Any]:
         return {
             "broker": self.broker,
             "pid": os.getpid(),
-            "hosts": {name: host.live for name, host in self.hosts.items()},
+            "hosts": {name: host.live for name, host in self.hosting.hosts.items()},
         }
 
     async def _welcome(self, _: dict[str, Any]) -> dict[str, Any]:
         """A client is to come here: be ready for all it may publish to."""
         with contextlib.suppress(Unreachable):
             await self._sync()
-        await self._settle_hosts()
+        await self.hosting.settle()
         return {}
 
     async def _hello(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -283,12 +220,12 @@ class Agent:
         topic = self.registry.topic(question["topic"])
         if not topic.persistent:
             raise BadInput(f"topic '{topic.name}' is not persistent: nothing is stored that could be read later")
-        await self.store.add_consumer(topic.name, topic.broker, names.client_name(question["durable"]))
+        await self.hosting.store.add_consumer(topic.name, topic.broker, names.client_name(question["durable"]))
         return {}
 
     async def _flush(self, question: dict[str, Any]) -> dict[str, Any]:
         """A publisher leaves: answer when what it has sent to the topic's processor here is done."""
-        host = self.hosts.get(question["topic"])
+        host = self.hosting.hosts.get(question["topic"])
         if host is not None:
             await host.drained()
         return {}
@@ -320,43 +257,17 @@ class Agent:
             subject = names.work(name) if topic["unit"] == "topic" else names.home(self.broker, name)
             await self.connection.publish(subject, message.data, reply=f"{PREFIX}{stamp}")
 
-    # Moves. Every one of these may be asked twice.
+    async def _drain(self, question: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - self._started)))
+        topic, client = question["topic"], question["client"]
 
-    def _noting(self, handle: Handler) -> Handler:
-        async def noted(question: dict[str, Any]) -> dict[str, Any]:
-            self._ordered[question["topic"]] = time.monotonic()
-            return await handle(question)
+        def leaving(its_topic: str, its_client: str) -> bool:
+            if topic:
+                return its_topic == topic and client in ("", its_client)
+            record = self.registry.get(f"topic.{its_topic}")  # a client's move takes along what is placed by client
+            return its_client == client and record is not None and record["unit"] == "client"
 
-        return noted
-
-    async def _host(self, question: dict[str, Any]) -> dict[str, Any]:
-        """A new topic: refuse what cannot be served."""
-        topic = Topic(question["topic"], **question["record"])
-        async with self._hosting:
-            if topic.persistent:
-                await self.store.create(topic.name, self.broker, topic.replicas)
-            if topic.processor and topic.name not in self.hosts:
-                host = Host(self.connection, self.broker, topic)
-                try:
-                    await host.start(live=True)
-                except BadInput:
-                    if topic.persistent:
-                        await self.store.delete(topic.name, self.broker)
-                    raise
-                self.hosts[topic.name] = host
-        return {}
-
-    async def _prepare(self, question: dict[str, Any]) -> dict[str, Any]:
-        topic = Topic(question["topic"], **question["record"])
-        async with self._hosting:
-            if topic.processor and topic.name not in self.hosts:
-                host = Host(self.connection, self.broker, topic)
-                await host.start(live=False)
-                self.hosts[topic.name] = host
-        if topic.persistent:
-            await self.store.copy(topic.name, question["source"], self.broker, topic.replicas)
-        if topic.processor:
-            await self._heard_everywhere()
+        await self.links.gone(leaving, float(question["wait_s"]))
         return {}
 
     async def _heard_everywhere(self) -> None:
@@ -372,83 +283,13 @@ class Agent:
         finally:
             await subscription.unsubscribe()
 
-    async def _release(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Stop serving the topic and give its state to the target."""
-        name, target = question["topic"], question["target"]
-        host = self.hosts.get(name)
-        topic = self.registry.topic(name)
-        if host is not None:
-            state = json.dumps(await host.release())
-            parts = [state[at : at + CHUNK] for at in range(0, len(state), CHUNK)] or [""]
-            for number, part in enumerate(parts):
-                piece = {"topic": name, "move": question["id"], "part": number, "of": len(parts), "state": part}
-                await wire.ask(self.connection, f"ask.{target}.take", piece, 5.0)
-        return await self.store.close(name, self.broker) if topic.persistent else {}
-
-    async def _take(self, question: dict[str, Any]) -> dict[str, Any]:
-        parts = self._parts.setdefault(question["move"], [])
-        if question["part"] == 0:
-            parts.clear()
-        parts.append(question["state"])
-        if len(parts) == question["of"]:
-            del self._parts[question["move"]]
-            host = self.hosts.get(question["topic"])
-            if host is None:
-                raise BadInput(f"'{self.broker}' was not prepared for topic '{question['topic']}'")
-            await host.take(json.loads("".join(parts)))
-        return {}
-
-    async def _activate(self, question: dict[str, Any]) -> dict[str, Any]:
-        name = question["topic"]
-        # Closing again is harmless, and tells what an executor that was killed has forgotten.
-        closed = question.get("closed") or await self.store.close(name, question["source"])
-        await self.store.finish(name, self.broker, closed)
-        return {}
-
-    async def _drain(self, question: dict[str, Any]) -> dict[str, Any]:
-        await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - self._started)))
-        topic, client = question["topic"], question["client"]
-
-        def leaving(its_topic: str, its_client: str) -> bool:
-            if topic:
-                return its_topic == topic and client in ("", its_client)
-            record = self.registry.get(f"topic.{its_topic}")  # a client's move takes along what is placed by client
-            return its_client == client and record is not None and record["unit"] == "client"
-
-        await self.links.gone(leaving, float(question["wait_s"]))
-        return {}
-
-    async def _retire(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Forget the topic; what it has here is served elsewhere."""
-        name = question["topic"]
-        record = self.registry.get(f"topic.{name}")
-        if record is not None and record["broker"] == self.broker and question.get("target") != self.broker:
-            return {}  # the newest word is that it belongs here
-        host = self.hosts.pop(name, None)
-        if host is not None:
-            await host.stop()
-        if record is None or record["persistent"]:
-            await self.store.delete(name, self.broker)
-        return {}
-
-    async def _resume(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Serve the topic as before a move that came to nothing."""
-        name = question["topic"]
-        if name in self.hosts:
-            await self.hosts[name].resume()
-        else:
-            await self._settle_hosts()
-        if self.registry.topic(name).persistent and not await self.store.is_open(name, self.broker):
-            await self.store.open(name, self.broker)
-        return {}
-
     # Time.
 
     async def _ticks(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
             self.links.expire()
-            for host in self.hosts.values():
+            for host in self.hosting.hosts.values():
                 host.tick()
 
     async def _seconds(self) -> None:
@@ -458,9 +299,9 @@ class Agent:
                 return  # whoever started us is gone
             with contextlib.suppress(BadInput, nats.errors.Error, asyncio.TimeoutError):
                 await self._sync()
-                await self._sweep()
+                await self.hosting.sweep()
             fresh, self._fresh = self._fresh, {}
-            for name, host in self.hosts.items():
+            for name, host in self.hosting.hosts.items():
                 fresh.setdefault(name, TopicReport()).add(host.report())
             for name, (publishers, subscribers) in self.links.counts().items():
                 counted = fresh.setdefault(name, TopicReport())

@@ -21,21 +21,24 @@ import nats.errors
 
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import names, wire
+from trimtab.fleet.base import Base
 from trimtab.fleet.credentials import CLIENT_FILE, read_secret
 from trimtab.fleet.message import Stamper
-from trimtab.fleet.outbox import Outbox
 from trimtab.fleet.reader import Reader
 from trimtab.fleet.registry import Topic
+from trimtab.fleet.route import Route
 from trimtab.fleet.subscription import PENDING_MESSAGES, Subscription
 from trimtab.fleet.turnstile import Turnstile
-from trimtab.fleet.wires import Wire, Wires
+from trimtab.fleet.wires import Wires
 from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
-    from trimtab.fleet.subscription import Callback
+    from trimtab.fleet.delivery import Callback, Delivery
+    from trimtab.fleet.wires import Wire
 
 log = logging.getLogger("trimtab.client")
 REPORT_S: Final = 1.0
+LEAVE_S: Final = 5.0  # a callback may take so long for what has arrived when its client is closed
 TICK_S: Final = 0.05
 HOME_VARIABLE: Final = "TRIMTAB_HOME"
 DEFAULT_HOME: Final = ".trimtab"
@@ -82,12 +85,11 @@ class Client:
         self._addresses = {broker: [url] for broker, url in (addresses or {}).items()}
         self._brokers: dict[str, list[str]] = known["brokers"] | self._addresses
         self._wires = Wires(self.name, known["user"], known["password"], known.get("ca"), self._on_error)
-        self._base: Wire | None = None  # for questions; the home's
-        self._routes: dict[str, _Route] = {}
-        self._subscriptions: list[Subscription | Reader] = []
+        self._base = Base()
+        self._routes: dict[str, Route] = {}
+        self._subscriptions: list[Delivery] = []
         self._stamper = Stamper(self.name)
         self._closing = False
-        self._ears: dict[str, tuple[Any, Any]] = {}  # subject -> callback, subscription at the base
         self._gates: dict[str, Turnstile] = {}  # by topic: publishers pass in order, and wait while it is closed
         self._opening: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -111,8 +113,8 @@ class Client:
                     better = await self._wires.to(self.home, self._brokers.get(self.home, []), self)
                     await self._wires.let_go(base, self)
                     base = better
-            await self._hear(f"route.client.{self.name}", self._home_changed)
-            await self._ask_at(base)
+            await self._base.settle(base)
+            await self._base.hear(f"route.client.{self.name}", self._home_changed)
         except BaseException:
             await self._wires.close()
             raise
@@ -125,7 +127,7 @@ class Client:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        leaving = [each.leave(broker) for each in self._subscriptions for broker in list(each._on)]
+        leaving = (asyncio.wait_for(each.leave_all(), LEAVE_S) for each in self._subscriptions)
         await asyncio.gather(*leaving, return_exceptions=True)
         up = [each for each in self._wires if each.nats.is_connected]
         await asyncio.gather(*(self._report_to(each, links={}) for each in up), return_exceptions=True)
@@ -136,7 +138,7 @@ class Client:
     async def move_to(self, position: tuple[float, float]) -> None:
         """The client is somewhere else now: latitude and longitude in degrees."""
         self.position = position
-        await self._ask_agent(self._base, "hello", {"position": position})
+        await self._ask_agent(self._base.wire, "hello", {"position": position})
 
     async def create_topic(self, name: str, **settings: Any) -> str:
         """Create a topic, or find that it exists with the same settings; where it is hosted.
@@ -145,7 +147,6 @@ class Client:
         ``limit_ms``, ``persistent``, ``replicas``.
         """
         Topic(name, **({"broker": ""} | settings))  # bad settings never leave this process
-        assert self._base is not None
         question = {"name": name, **({"broker": ""} | settings)}
         if not question["broker"]:
             existing = await self.topic(name)
@@ -155,7 +156,9 @@ class Client:
     async def topic(self, name: str) -> Topic | None:
         """What is known of a topic; None if there is none of that name."""
         try:
-            answer = await self._ask_agent(self._base, "route", {"client": self.name, "topic": names.topic_name(name)})
+            answer = await self._ask_agent(
+                self._base.wire, "route", {"client": self.name, "topic": names.topic_name(name)}
+            )
         except Unreachable:
             raise
         except BadInput as error:
@@ -165,7 +168,6 @@ class Client:
         return Topic(name, **answer["topic"])
 
     async def delete_topic(self, name: str) -> None:
-        assert self._base is not None
         await wire.ask(self._base.nats, "ask.hub.delete", {"name": names.topic_name(name)}, 35.0)
 
     async def route(self, topic: str) -> str:
@@ -173,7 +175,7 @@ class Client:
         known = self._routes.get(topic)
         if known is not None:
             return known.broker
-        return str((await self._ask_agent(self._base, "route", {"client": self.name, "topic": topic}))["broker"])
+        return str((await self._ask_agent(self._base.wire, "route", {"client": self.name, "topic": topic}))["broker"])
 
     # Messages.
 
@@ -205,14 +207,14 @@ class Client:
 
     async def subscribe(
         self, topic: str, callback: Callback, *, durable: str | None = None, pending: int = PENDING_MESSAGES
-    ) -> Subscription | Reader:
+    ) -> Delivery:
         """Call ``callback`` with every message, one at a time: a function, or a coroutine function.
 
         With ``durable``, of a persistent topic: from the oldest stored message on, or from where the reader
         of that name was. A message counts as read when the callback returns; one that raises comes again.
         """
         names.topic_name(topic)
-        subscription: Subscription | Reader
+        subscription: Delivery
         if durable is None:
             subscription = Subscription(topic, callback, pending)
         else:
@@ -220,22 +222,20 @@ class Client:
         try:
             await self._open(topic, subscription=subscription)
         except BaseException:
-            for broker in list(subscription._on):
-                await subscription.leave(broker)
+            await subscription.leave_all()
             await self._forget(topic)
             raise
         self._subscriptions.append(subscription)
         return subscription
 
-    async def unsubscribe(self, subscription: Subscription | Reader) -> None:
+    async def unsubscribe(self, subscription: Delivery) -> None:
         if subscription not in self._subscriptions:
             return
         self._subscriptions.remove(subscription)
         route = self._routes[subscription.topic]
         async with route.moving:
             route.subscriptions.remove(subscription)
-            for broker in list(subscription._on):
-                await subscription.leave(broker)
+            await subscription.leave_all()
             if not route.subscriptions:
                 await self._tell(route.wire, "close", {"topic": route.topic.name, "role": "sub"})
         await self._forget(route.topic.name)
@@ -253,13 +253,12 @@ class Client:
             if asyncio.iscoroutine(result):
                 await result
 
-        assert self._base is not None
-        await self._hear(names.dead(names.topic_name(topic)), heard)
+        await self._base.hear(names.dead(names.topic_name(topic)), heard)
         await self._base.nats.flush()
 
     # Routes.
 
-    async def _open_to_publish(self, topic: str) -> _Route:
+    async def _open_to_publish(self, topic: str) -> Route:
         """What is published meanwhile waits its turn."""
         gate = self._gates.setdefault(names.topic_name(topic), Turnstile())
         gate.close()
@@ -268,21 +267,17 @@ class Client:
         finally:
             gate.open()
 
-    async def _open(
-        self, topic: str, *, publishing: bool = False, subscription: Subscription | Reader | None = None
-    ) -> _Route:
+    async def _open(self, topic: str, *, publishing: bool = False, subscription: Delivery | None = None) -> Route:
         """The route to a topic, with one more use."""
         async with self._opening.setdefault(topic, asyncio.Lock()):
             route = self._routes.get(topic)
             if route is None:
-                answer = await self._ask_agent(self._base, "route", {"client": self.name, "topic": topic})
+                answer = await self._ask_agent(self._base.wire, "route", {"client": self.name, "topic": topic})
                 broker, record = answer["broker"], Topic(topic, **answer["topic"])
                 self._brokers[broker] = self._addresses.get(broker) or answer["urls"] or self._brokers.get(broker, [])
                 use = object()
                 chosen = await self._wires.to(broker, self._brokers.get(broker, []), use)
-                route = _Route(record, broker, chosen, use)
-                if record.persistent:
-                    route.outbox = Outbox(record, self._start)
+                route = Route(record, broker, chosen, use, self._start)
                 await self._listen_for_changes(route)
                 self._routes[topic] = route
         async with route.moving:
@@ -304,26 +299,8 @@ class Client:
         route = self._routes.get(topic)
         if route is not None and not route.subscriptions and not route.publishing:
             del self._routes[topic]
-            await self._stop_hearing(_changes(self.name, route.topic))
+            await self._base.stop_hearing(route.changes(self.name))
             await self._wires.let_go(route.wire, route.use)
-
-    async def _hear(self, subject: str, heard: Any) -> None:
-        """Listen at the base, wherever that is."""
-        self._ears[subject] = (heard, None)
-        if self._base is not None:
-            self._ears[subject] = (heard, await self._base.nats.subscribe(subject, cb=heard))
-
-    async def _stop_hearing(self, subject: str) -> None:
-        _, subscription = self._ears.pop(subject, (None, None))
-        if subscription is not None:
-            with contextlib.suppress(Exception):
-                await subscription.unsubscribe()
-
-    async def _ask_at(self, base: Wire) -> None:
-        """From now on this is the connection for questions and for news."""
-        self._base = base
-        for subject, (heard, _) in list(self._ears.items()):
-            await self._hear(subject, heard)
 
     async def _home_changed(self, raw: Any) -> None:
         value = json.loads(raw.data)["value"]
@@ -331,8 +308,7 @@ class Client:
             self._start(self._change_home(value["home"]))
 
     async def _change_home(self, home: str) -> None:
-        old = self._base
-        assert old is not None
+        old = self._base.wire
         try:
             new = await self._wires.to(home, await self._urls(home), self)
         except (BadInput, nats.errors.Error, OSError) as error:
@@ -342,13 +318,13 @@ class Client:
             return
         self.home = home
         if new is not old:
-            await self._ask_at(new)
+            await self._base.settle(new)
         # Links to topics placed by client go along; the others only lose a place to ask at.
         await asyncio.gather(*(self._follow(r, home) for r in list(self._routes.values()) if r.topic.unit == "client"))
         if new is not old:
             await self._wires.let_go(old, self)
 
-    async def _listen_for_changes(self, route: _Route) -> None:
+    async def _listen_for_changes(self, route: Route) -> None:
         """Hear of a route's change as it happens. Should one get lost, the next report brings it."""
 
         async def changed(raw: Any) -> None:
@@ -356,9 +332,9 @@ class Client:
             if value is not None and route.topic.unit != "client" and value["broker"]:
                 self._start(self._follow(route, value["broker"]))
 
-        await self._hear(_changes(self.name, route.topic), changed)
+        await self._base.hear(route.changes(self.name), changed)
 
-    async def _follow(self, route: _Route, broker: str) -> None:
+    async def _follow(self, route: Route, broker: str) -> None:
         """Make before break: open the new route, see that the old one is empty, close it."""
         async with route.moving:
             if route.broker == broker or self._routes.get(route.topic.name) is not route:
@@ -367,7 +343,7 @@ class Client:
             # The store has moved already; until the new connection stands, the old one reaches it too.
             if route.outbox is not None and not route.topic.processor:
                 route.outbox.aim(old.nats, names.keep(broker, topic))
-            for reader in (each for each in route.subscriptions if isinstance(each, Reader)):
+            for reader in route.readers:
                 await reader.listen(broker, old.nats)
             try:
                 use = object()
@@ -381,13 +357,13 @@ class Client:
                 for subscription in route.subscriptions:
                     subscription.joined(broker)
             except (BadInput, nats.errors.Error, OSError) as error:
-                for subscription in (each for each in route.subscriptions if isinstance(each, Subscription)):
+                for subscription in route.live:
                     await subscription.leave(broker)
                 reason = f"client '{self.name}' cannot reach '{broker}': {error}"
                 await self._tell(old, "refuse", {"topic": topic, "reason": reason})
                 return
-            if route.publishing and route.topic.processor and route.topic.unit == "client":
-                # What went to the old home must be processed before anything the new home gets.
+            if route.publishing and route.topic.processor and route.topic.unit != "topic":
+                # What went to the old broker must be processed before anything the new one gets.
                 gate = self._gates[topic]
                 gate.close()
                 with contextlib.suppress(BadInput):
@@ -398,15 +374,15 @@ class Client:
             if topic in self._gates:
                 self._gates[topic].open()
             self.moves += 1
-            if any(isinstance(each, Subscription) for each in route.subscriptions):
+            if route.live:
                 await old.emptied(new, peers)
-            for subscription in (each for each in route.subscriptions if isinstance(each, Subscription)):
+            for subscription in route.live:
                 await subscription.leave(left)
             self._start(self._leave_behind(route, old, left, used))
 
-    async def _leave_behind(self, route: _Route, old: Wire, left: str, used: object) -> None:
+    async def _leave_behind(self, route: Route, old: Wire, left: str, used: object) -> None:
         """The end of a move, which need not hold up the next one."""
-        for reader in (each for each in route.subscriptions if isinstance(each, Reader)):
+        for reader in route.readers:
             await reader.settle()
         with contextlib.suppress(Exception):
             await asyncio.wait_for(old.nats.flush(), 2.0)
@@ -417,14 +393,11 @@ class Client:
 
     async def _urls(self, broker: str) -> list[str]:
         if broker not in self._brokers:
-            answer = await self._ask_agent(self._base, "hello", {"client": self.name, "position": self.position})
+            answer = await self._ask_agent(self._base.wire, "hello", {"client": self.name, "position": self.position})
             self._brokers |= answer["brokers"] | self._addresses
         return self._brokers.get(broker, [])
 
-    async def _ask_agent(
-        self, to: Wire | None, verb: str, question: dict[str, Any], timeout_s: float = 5.0
-    ) -> dict[str, Any]:
-        assert to is not None, "a client is used inside async with"
+    async def _ask_agent(self, to: Wire, verb: str, question: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
         return await wire.ask(to.nats, f"ask.{to.broker}.{verb}", {"client": self.name} | question, timeout_s)
 
     async def _tell(self, to: Wire, verb: str, question: dict[str, Any]) -> None:
@@ -474,9 +447,9 @@ class Client:
                             subscription.lost(route.broker)
                             await subscription.listen(route.broker, route.wire.nats)
                         route.aim()
-        if self._base is not None and self._base.nats.is_closed:
+        if self._base.nats.is_closed:
             with contextlib.suppress(BadInput):
-                await self._ask_at(await self._wires.to(self.home, self._brokers.get(self.home, []), self))
+                await self._base.settle(await self._wires.to(self.home, self._brokers.get(self.home, []), self))
 
     async def _report_to(self, to: Wire, links: dict[str, list[str]] | None = None) -> None:
         topics: dict[str, Any] = {}
@@ -494,7 +467,7 @@ class Client:
         followed = {route.topic.name: route.broker for route in routes if not route.moving.locked()}
         question = {"topics": topics, "links": links, "routes": followed, "home": self.home}
         answer = await self._ask_agent(to, "report", question, timeout_s=2.0)
-        if answer["home"] != self.home and to is self._base:
+        if answer["home"] != self.home and to is self._base.wire:
             self._start(self._change_home(answer["home"]))
         for topic, better in answer["stale"].items():
             if topic in self._routes:
@@ -508,42 +481,3 @@ class Client:
                 await subscription.drop(error)
                 return
         log.debug("client %s: %s", self.name, error)
-
-
-def _changes(client: str, topic: Topic) -> str:
-    """Where the registry tells of a new route."""
-    return f"route.link.{client}.{topic.name}" if topic.unit == "link" else f"route.topic.{topic.name}"
-
-
-class _Route:
-    """How a client reaches one topic now."""
-
-    def __init__(self, topic: Topic, broker: str, to: Wire, use: object) -> None:
-        self.topic = topic
-        self.broker = broker
-        self.wire = to
-        self.use = use  # what keeps the wire open
-        self.leaving: list[str] = []  # brokers that are not quite left yet
-        self.subject = ""
-        self.publishing = False
-        self.subscriptions: list[Subscription | Reader] = []
-        self.outbox: Outbox | None = None
-        self.sent_msgs = 0
-        self.sent_bytes = 0
-        self.moving = asyncio.Lock()
-
-    def aim(self) -> None:
-        """Where messages go from now on."""
-        name = self.topic.name
-        if self.topic.processor:
-            self.subject = names.work(name) if self.topic.unit == "topic" else names.home(self.broker, name)
-        elif self.topic.persistent:
-            self.subject = names.keep(self.broker, name)
-        else:
-            self.subject = names.deliver(name)
-        if self.outbox is not None:
-            self.outbox.aim(self.wire.nats, self.subject)
-
-    @property
-    def roles(self) -> list[str]:
-        return ["pub"] * self.publishing + ["sub"] * bool(self.subscriptions)

@@ -24,7 +24,7 @@ from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NoKey
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet import names, wire
 from trimtab.fleet.credentials import Fleet
-from trimtab.fleet.mover import Mover
+from trimtab.fleet.mover import ALIVE_S, Mover
 from trimtab.fleet.registry import UNITS, Registry, Topic
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.keeper")
 TELEMETRY: Final = "telemetry"  # the stream of all reports
-ALIVE_S: Final = 3.5  # a broker that has not asked for so long does not count as alive
 DAY_S: Final = 86_400.0
 
 
@@ -46,6 +45,7 @@ class Keeper:
         self.connection = connection
         self.registry = Registry()
         self.seen: dict[str, float] = {}  # broker -> when its agent asked last, on the monotonic clock
+        self.began = time.monotonic()
         self.runs: dict[str, str] = {}  # broker -> which run of its agent asked last
         self.reports: dict[str, dict[str, Any]] = {}  # broker -> its newest report
         self.mover = Mover(self, executors)
@@ -66,6 +66,7 @@ class Keeper:
         for key in await self._keys(self._store):
             entry = await self._store.get(key)
             self.registry.apply(key, json.loads(entry.value or b"null"), entry.revision or 0)
+        await self.mover.load(moves)  # before anybody is told which topics are in a move
         answers = {
             "ask.hub.sync": self._sync,
             "ask.hub.create": self._create,
@@ -82,7 +83,8 @@ class Keeper:
         await self.connection.subscribe("ask.all.probe", cb=self._probe)
         await self.connection.subscribe("telemetry.*", cb=self._report)
         await self.connection.flush()
-        await self.mover.resume(moves)
+        self.began = time.monotonic()
+        self.mover.resume()
         log.info("serving %d entries", len(self.registry.of_kind("topic")))
 
     async def _bucket(self, name: str) -> KeyValue:

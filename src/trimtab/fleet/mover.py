@@ -51,6 +51,7 @@ COPY_S: Final = 600.0  # stored messages may take their time; nobody waits for t
 HAND_OVER_S: Final = 15.0
 DRAIN_S: Final = 10.0
 AGAIN_S: Final = 0.5  # between attempts of what must succeed in the end
+ALIVE_S: Final = 3.5  # a broker that has not asked the keeper for so long does not count as alive
 LOOK_S: Final = 0.2  # between looks whether a broker is still there
 HISTORY: Final = 10_000  # records kept
 
@@ -142,8 +143,8 @@ class Mover:
     def newest(self, most: int) -> list[dict[str, Any]]:
         return list(self._records.values())[-most:]
 
-    async def resume(self, bucket: KeyValue) -> None:
-        """Go on with what an earlier executor left."""
+    async def load(self, bucket: KeyValue) -> None:
+        """What an earlier executor left."""
         self._bucket = bucket
         found = []
         for key in await self._keeper._keys(bucket):
@@ -155,7 +156,11 @@ class Mover:
             move = Move(**fields, phase=Phase(record["phase"]))
             if not move.phase.over:
                 self._moves[move.id] = move
-                self._tasks[move.id] = asyncio.create_task(self._run(move, Restarted()), name=f"move {move.id}")
+
+    def resume(self) -> None:
+        """Go on with it."""
+        for move in self._moves.values():
+            self._tasks[move.id] = asyncio.create_task(self._run(move, Restarted()), name=f"move {move.id}")
         if self._moves:
             log.info("resuming %d moves", len(self._moves))
 
@@ -260,8 +265,11 @@ class Mover:
 
     async def _gone(self, broker: str) -> None:
         """Until the agent that was asked can no longer answer: it is away, or it is another one."""
-        run = self._keeper.runs.get(broker)
-        while broker in self._keeper.alive() and self._keeper.runs.get(broker) == run:
+        keeper = self._keeper
+        while broker not in keeper.runs and time.monotonic() - keeper.began < ALIVE_S:
+            await asyncio.sleep(LOOK_S)  # this keeper has just started, and nobody has had the time to call
+        run = keeper.runs.get(broker)
+        while broker in keeper.alive() and keeper.runs.get(broker) == run:
             await asyncio.sleep(LOOK_S)
 
     async def _switch(self, move: Move, to: str) -> Event:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
-import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from trimtab.fleet.delivery import Delivery
 from trimtab.fleet.message import MESSAGE_ID, Message, stamped
 from trimtab.fleet.puller import Puller
 from trimtab.fleet.store import ACK_S
 from trimtab.migrate.catchup import Catchup
-from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
     from nats.aio.msg import Msg
 
-    from trimtab.fleet.subscription import Callback
-
-log = logging.getLogger("trimtab.client")
-
+    from trimtab.fleet.delivery import Callback
 
 RETRY_S: Final = 1.0  # until a message that the callback failed on comes again
 
@@ -34,30 +29,18 @@ class _Read(Message):
     raw: Any
 
 
-class Reader:
-    """A subscription whose position is kept by the broker under the name ``durable``."""
+class Reader(Delivery):
+    """A subscription whose position is kept by the broker under the name ``durable``.
+
+    It fetches no more than it can hold, so nothing is dropped: what is not fetched stays stored.
+    """
 
     def __init__(self, topic: str, callback: Callback, durable: str) -> None:
-        self.topic = topic
-        self.durable = durable
-        self.received = 0
-        self.errors = 0
-        self.dropped = 0  # never: what is not fetched stays stored
-        self.fresh = TopicReport()
-        self._callback = callback
         # A message that its reader lost with a connection is given out again: worth waiting for, and never dropped.
-        self._catchup = Catchup(ACK_S + 2.0, keep_late=True)
-        self._turn = asyncio.Lock()
+        super().__init__(topic, callback, Catchup(ACK_S + 2.0, keep_late=True))
+        self.durable = durable
         self._on: dict[str, Puller] = {}  # by broker whose store is read; at most one
         self._finishing: list[asyncio.Task[None]] = []
-
-    @property
-    def missed(self) -> int:
-        return self._catchup.missed
-
-    @property
-    def duplicates(self) -> int:
-        return self._catchup.duplicates
 
     async def listen(self, broker: str, connection: Nats) -> None:
         """Read there from now on, over this connection, which may be to another broker.
@@ -73,9 +56,6 @@ class Reader:
         if old is not None:
             self._finishing.append(asyncio.create_task(old.finish()))
 
-    def joined(self, broker: str) -> None:
-        """A reader does not depend on when its broker hears of it."""
-
     async def settle(self) -> None:
         """Until nothing is under way over an earlier connection."""
         finishing, self._finishing = self._finishing, []
@@ -86,17 +66,14 @@ class Reader:
         if puller is not None:
             await puller.finish()
 
+    async def leave_all(self) -> None:
+        for broker in list(self._on):
+            await self.leave(broker)
+
     def lost(self, broker: str) -> None:
-        """The connection used for this broker is gone."""
         old = self._on.pop(broker, None)
         if old is not None:
             old.abandon()
-
-    def owns(self, subscription: object) -> bool:
-        return False
-
-    async def drop(self, raw: Any) -> None:
-        raise NotImplementedError("a reader fetches no more than it can hold")
 
     async def tick(self) -> None:
         if self._catchup.holds:
@@ -118,28 +95,12 @@ class Reader:
                 await _done(raw)
 
     async def _give(self, message: _Read) -> None:
-        self.received += 1
-        self.fresh.out_msgs += 1
-        self.fresh.out_bytes += len(message.data)
-        delay = time.time() - message.sent_at
-        if delay >= 0.0:
-            self.fresh.latency.add(delay)
-        try:
-            result = self._callback(message)
-            if inspect.isawaitable(result):
-                await result
-        except Exception:
-            self.errors += 1
-            log.exception("the callback of topic %s failed on message %d", self.topic, message.seq)
+        if await self._call(message):
+            await _done(message.raw)
+        else:
             self._catchup.retry(message.source, message.number)
             with contextlib.suppress(Exception):
                 await message.raw.nak(RETRY_S)
-            return
-        await _done(message.raw)
-
-    def take_report(self) -> TopicReport:
-        report, self.fresh = self.fresh, TopicReport()
-        return report
 
 
 async def _done(raw: Msg) -> None:
