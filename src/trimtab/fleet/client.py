@@ -340,11 +340,12 @@ class Client:
             if route.broker == broker or self._routes.get(route.topic.name) is not route:
                 return
             topic, old, left, used = route.topic.name, route.wire, route.broker, route.use
-            # The store has moved already; until the new connection stands, the old one reaches it too.
+            # The store has moved already; until the new connection stands, that to the client's home reaches it too.
+            between = self._wires.get(broker) or self._base.wire
             if route.outbox is not None and not route.topic.processor:
-                route.outbox.aim(old.nats, names.keep(broker, topic))
+                route.outbox.aim(between.nats, names.keep(broker, topic))
             for reader in route.readers:
-                await reader.listen(broker, old.nats)
+                await reader.listen(broker, between.nats)
             try:
                 use = object()
                 new = await self._wires.to(broker, await self._urls(broker), use)

@@ -47,6 +47,7 @@ class Hosting:
         self._registry = registry
         self._heard_everywhere = heard_everywhere  # until all servers know of what was subscribed to here
         self._parts: dict[str, list[str]] = {}  # move -> pieces of a handover that have come
+        self._prepared: dict[str, str] = {}  # topic -> the move that it is being copied here for
         self._ordered: dict[str, float] = {}  # topic -> when a move gave the last order about it here
         self._swept = -1e9
         self._changing = asyncio.Lock()
@@ -55,7 +56,7 @@ class Hosting:
         """What a move or the keeper may order."""
         orders = {
             "host": self.host, "prepare": self.prepare, "release": self.release, "take": self.take,
-            "activate": self.activate, "retire": self.retire, "resume": self.resume,
+            "closed": self.closed, "activate": self.activate, "retire": self.retire, "resume": self.resume,
         }  # fmt: skip
         return {verb: self._noting(handle) for verb, handle in orders.items()}
 
@@ -140,6 +141,7 @@ class Hosting:
                 await host.start(live=False)
                 self.hosts[topic.name] = host
         if topic.persistent:
+            self._prepared[topic.name] = question["id"]
             await self.store.copy(topic.name, question["source"], self._broker, topic.replicas)
         if topic.processor:
             await self._heard_everywhere()
@@ -156,7 +158,12 @@ class Hosting:
             for number, part in enumerate(parts):
                 piece = {"topic": name, "move": question["id"], "part": number, "of": len(parts), "state": part}
                 await wire.ask(self._connection, f"ask.{target}.take", piece, 5.0)
-        return await self.store.close(name, self._broker) if topic.persistent else {}
+        if not topic.persistent:
+            return {}
+        closed = await self.store.close(name, self._broker)
+        ahead = {"id": question["id"], "topic": name, "closed": closed}
+        await self._connection.publish(f"ask.{target}.closed", json.dumps(ahead).encode())
+        return closed
 
     async def take(self, question: dict[str, Any]) -> dict[str, Any]:
         parts = self._parts.setdefault(question["move"], [])
@@ -171,8 +178,18 @@ class Hosting:
             await host.take(json.loads("".join(parts)))
         return {}
 
+    async def closed(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The source has closed: open at once, while the hub still changes the route.
+
+        Nobody publishes here before the route has changed, so this may be undone; ``activate`` makes sure of it.
+        """
+        if self._prepared.pop(question["topic"], None) == question["id"]:
+            await self.store.finish(question["topic"], self._broker, question["closed"])
+        return {}
+
     async def activate(self, question: dict[str, Any]) -> dict[str, Any]:
         name = question["topic"]
+        self._prepared.pop(name, None)
         # Closing again is harmless, and tells what an executor that was killed has forgotten.
         closed = question.get("closed") or await self.store.close(name, question["source"])
         await self.store.finish(name, self._broker, closed)

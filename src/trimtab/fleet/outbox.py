@@ -1,8 +1,10 @@
 """Publishing to a persistent topic: every message is repeated until it is stored, in order.
 
-Messages are pipelined. When one is not acknowledged, or the topic moves, the oldest goes first and alone until
-it is acknowledged, then the rest follow: so a store that comes up in the middle cannot take a later message
-before an earlier one. The message id makes repeating harmless.
+Messages are pipelined. When the topic moves, all that are open are sent again at once, for its new store is
+there by then. When one is refused, or not answered, the oldest goes first and alone until it is acknowledged, then
+the rest follow: so a store that comes up in the middle cannot take a later message before an earlier one. (Should
+it come up in the middle of what is sent after a move, readers put the order right by the messages' numbers.) The
+message id makes repeating harmless.
 """
 
 from __future__ import annotations
@@ -46,24 +48,38 @@ class Outbox:
         self._nats: Nats | None = None
         self._subject = ""
         self._inbox = ""
+        self._aims = 0  # how often the aim has changed; an answer tells which one it belongs to
         self._numbers = itertools.count()
         self._entries: dict[int, _Entry] = {}  # in the order of publication
-        self._careful = True  # only the oldest is on its way
+        self._aimed = asyncio.Event()  # anew: all that are open are to be sent again
+        self._careful = False  # only the oldest is on its way
         self._refused = False
+        self._next: tuple[Nats, int] | None = None  # the connection to use when messages up to that one are stored
         self._wake = asyncio.Event()
         self._room = asyncio.Semaphore(WINDOW)
         self._runner: asyncio.Task[None] | None = None
         self._start = start
 
     def aim(self, nats: Nats, subject: str) -> None:
-        """From now on to this subject; whatever is open is sent again."""
+        """From now on to this subject, over this connection.
+
+        If only the connection is another, what is on its way is waited for, so that nothing overtakes it.
+        """
+        if subject == self._subject and self._entries and not self._careful:
+            self._next = (nats, next(reversed(self._entries))) if nats is not self._nats else None
+        else:
+            self._take_aim(nats, subject)
+        if self._runner is None:
+            self._runner = self._start(self._run())
+
+    def _take_aim(self, nats: Nats, subject: str) -> None:
         if nats is not self._nats:
             self._nats, self._inbox = nats, ""
         self._subject = subject
-        self._careful = True
+        self._next = None
+        self._aims += 1
+        self._aimed.set()
         self._wake.set()
-        if self._runner is None:
-            self._runner = self._start(self._run())
 
     def check(self, data: bytes) -> None:
         assert self._nats is not None
@@ -76,7 +92,7 @@ class Outbox:
             number = next(self._numbers)
             entry = _Entry(data, stamp, asyncio.get_running_loop().create_future())
             self._entries[number] = entry
-            if not self._careful or len(self._entries) == 1:
+            if not (self._careful or self._aimed.is_set() or self._next) or len(self._entries) == 1:
                 await self._transmit(number, entry)
             try:
                 await entry.stored
@@ -87,51 +103,61 @@ class Outbox:
         nats = self._nats
         if nats is None or not self._inbox:
             return
+        reply = f"{self._inbox}.{self._aims}-{number}"
         with contextlib.suppress(Exception):  # no answer comes, and it is sent again
-            await nats.publish(self._subject, entry.data, f"{self._inbox}.{number}", headers={MESSAGE_ID: entry.stamp})
+            await nats.publish(self._subject, entry.data, reply, headers={MESSAGE_ID: entry.stamp})
 
     async def _run(self) -> None:
         oldest = -1
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), AGAIN_S)
-            self._wake.clear()
             if self._refused:
-                self._refused = False
-                await asyncio.sleep(SOON_S)
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._aimed.wait(), SOON_S)
+            self._wake.clear()
+            self._refused = False
             if not self._inbox and self._nats is not None:
                 await self._listen(self._nats)
             first = next(iter(self._entries), None)
-            if first is None:
+            if self._aimed.is_set() and self._inbox:
+                self._aimed.clear()
+                self._careful = False
+                await self._transmit_all()
+            elif first is None:
                 self._careful = False
             elif first == oldest or self._careful:  # no progress since the last look
                 self._careful = True
-                await self._transmit(first, self._entries[first])
+                if self._next is not None:
+                    self._take_aim(self._next[0], self._subject)
+                else:
+                    await self._transmit(first, self._entries[first])
             oldest = -1 if first is None else first
+
+    async def _transmit_all(self) -> None:
+        for number, entry in list(self._entries.items()):
+            await self._transmit(number, entry)
 
     async def _listen(self, nats: Nats) -> None:
         inbox = nats.new_inbox()
-
-        async def answered(raw: Msg) -> None:
-            if inbox == self._inbox:
-                await self._answered(raw)
-
         with contextlib.suppress(Exception):
-            await nats.subscribe(f"{inbox}.*", cb=answered)
+            await nats.subscribe(f"{inbox}.*", cb=self._answered)
             if nats is self._nats:
                 self._inbox = inbox
 
     async def _answered(self, raw: Msg) -> None:
-        number = int(raw.subject.rsplit(".", 1)[1])
+        aim, number = map(int, raw.subject.rsplit(".", 1)[1].split("-"))
         refused = (raw.headers or {}).get("Status") == "503" or (raw.data and "error" in json.loads(raw.data))
         if refused:
-            self._careful = self._refused = True
-            self._wake.set()
+            if aim == self._aims:
+                self._careful = self._refused = True
+                self._wake.set()
             return
         entry = self._entries.pop(number, None)
         if entry is not None and not entry.stored.done():
             entry.stored.set_result(None)
-        if self._careful:
+        if self._next is not None and next(iter(self._entries), self._next[1] + 1) > self._next[1]:
+            self._take_aim(self._next[0], self._subject)
+        elif self._careful and aim == self._aims:
             self._careful = False
-            for later, each in list(self._entries.items()):
-                await self._transmit(later, each)
+            await self._transmit_all()

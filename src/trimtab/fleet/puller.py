@@ -38,74 +38,111 @@ class Puller:
     ) -> None:
         self.broker = broker
         self.connection = connection
-        self._subject = f"$JS.{broker}.API.CONSUMER.MSG.NEXT.{names.stream(topic)}.{durable}"
+        self._next = f"$JS.{broker}.API.CONSUMER.MSG.NEXT.{names.stream(topic)}.{durable}"
         self._info = f"$JS.{broker}.API.CONSUMER.INFO.{names.stream(topic)}.{durable}"
         self._receive = receive
-        self._inbox = connection.new_inbox()
-        self._left = 0  # messages still to come of what was asked for
         self._sure = False  # whether the consumer is known to be there; nobody answers for one that is not
-        self._news = asyncio.Event()
         self._finishing = self._abandoned = False
-        self._subscription: Subscription | None = None
+        self._requests: set[_Request] = set()  # whose end has not been seen
         self._task = asyncio.create_task(self._run())
 
     async def finish(self) -> None:
         """Ask for no more, and take what was asked for."""
         self._finishing = True
-        self._news.set()
         await asyncio.gather(self._task, return_exceptions=True)
 
     def abandon(self) -> None:
         """The messages are read elsewhere; only the one being read is finished."""
         self._finishing = self._abandoned = True
-        self._left = 0
-        self._news.set()
+        for request in self._requests:
+            request.end()
 
     async def _run(self) -> None:
-        self._subscription = await self.connection.subscribe(self._inbox, cb=self._came)
         while not self._finishing:
-            if not self._sure and not await self._exists():
-                await asyncio.sleep(AGAIN_S)
-                continue
-            self._left = BATCH
-            wanted = {"batch": BATCH, "expires": int(EXPIRES_S * 1e9)}
-            with contextlib.suppress(Exception):  # a broker that is away is asked again
-                await self.connection.publish(self._subject, json.dumps(wanted).encode(), self._inbox)
-            await self._answered()
-        with contextlib.suppress(Exception):  # not unsubscribe(), which would cut off the callback
-            await self._subscription.drain()
+            request = await self._ask()
+            if not self._sure:  # ask all the same: right after a move it mostly is there, and a trip is saved
+                self._sure = await self._exists()
+                if not self._sure:
+                    request.end()
+                    await asyncio.sleep(AGAIN_S)
+                    continue
+                if not request.heard:  # it may have come before the consumer was there, and then nobody has it
+                    request = await self._ask()
+            await request.ended(EXPIRES_S / 2)  # the next one is at the broker before this one ends
+        await asyncio.gather(*(request.ended() for request in self._requests))
+        for request in self._requests:
+            await request.close()
 
-    async def _answered(self) -> None:
-        """Until what was asked for has come, or will not come."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + EXPIRES_S + 1.0
-        while self._left > 0:
-            self._news.clear()
-            try:
-                await asyncio.wait_for(self._news.wait(), deadline - loop.time())
-            except TimeoutError:
-                self._sure = False
-                return
+    async def _ask(self) -> _Request:
+        for over in [each for each in self._requests if each.over]:
+            self._sure &= over.answered
+            self._requests.discard(over)
+            await over.close()
+        request = _Request(self.connection, self._came)
+        self._requests.add(request)
+        with contextlib.suppress(Exception):  # a broker that is away is asked again
+            await request.start(self._next)
+        return request
 
     async def _exists(self) -> bool:
         try:
             reply = await self.connection.request(self._info, timeout=1.0)
         except (TimeoutError, nats.errors.Error, OSError):
             return False
-        self._sure = "error" not in json.loads(reply.data)
-        return self._sure
+        return "error" not in json.loads(reply.data)
 
     async def _came(self, raw: Msg) -> None:
-        if self._abandoned:
-            return
+        if not self._abandoned:
+            await self._receive(raw)
+
+
+class _Request:
+    """One request for messages, with an inbox of its own, so that its end is never taken for another's."""
+
+    def __init__(self, connection: Nats, receive: Callable[[Msg], Awaitable[None]]) -> None:
+        self.heard = False  # whether anything has come
+        self.answered = False  # whether it has ended as it should
+        self._connection = connection
+        self._receive = receive
+        self._left = BATCH  # messages still to come
+        self._end = asyncio.Event()
+        self._deadline = asyncio.get_running_loop().time() + EXPIRES_S + 1.0
+        self._subscription: Subscription | None = None
+
+    async def start(self, subject: str) -> None:
+        inbox = self._connection.new_inbox()
+        self._subscription = await self._connection.subscribe(inbox, cb=self._came)
+        wanted = {"batch": BATCH, "expires": int(EXPIRES_S * 1e9)}
+        await self._connection.publish(subject, json.dumps(wanted).encode(), inbox)
+
+    @property
+    def over(self) -> bool:
+        return self._end.is_set() or asyncio.get_running_loop().time() > self._deadline
+
+    def end(self) -> None:
+        self._end.set()
+
+    async def ended(self, limit_s: float = EXPIRES_S + 1.0) -> None:
+        """When what was asked for has come or will not come, but not longer than this."""
+        left = self._deadline - asyncio.get_running_loop().time()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._end.wait(), max(0.0, min(left, limit_s)))
+
+    async def close(self) -> None:
+        if self._subscription is not None:
+            with contextlib.suppress(Exception):  # not unsubscribe(), which would cut off the callback
+                await self._subscription.drain()
+
+    async def _came(self, raw: Msg) -> None:
+        self.heard = True
         headers = raw.headers or {}
         status = headers.get("Status")
         if status is not None and not raw.data and "Nats-Msg-Id" not in headers:
-            self._sure = status not in GONE
-            self._left = 0
-            self._news.set()
+            self.answered = status not in GONE
+            self.end()
             return
         await self._receive(raw)
         self._left -= 1
         if self._left <= 0:
-            self._news.set()
+            self.answered = True
+            self.end()

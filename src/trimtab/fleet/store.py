@@ -91,10 +91,14 @@ class Store:
 
         May be called again after it was cut off anywhere.
         """
-        if not await self.is_open(topic, target):
-            while await self.messages(topic, target) < closed["messages"]:
+        stream = names.stream(topic)
+        info = await self.at(target).stream_info(stream)
+        if info.config.subjects != [names.keep(target, topic)]:
+            while info.state.messages < closed["messages"]:
                 await asyncio.sleep(POLL_S)
-            await self.open(topic, target)
+                info = await self.at(target).stream_info(stream)
+            info.config.sources = None
+            await self.at(target).update_stream(_open(info.config, topic, target))
         offset = await self._offset(topic, target) if closed["read"] else 0
         made = (self.add_consumer(topic, target, name, max(1, at + 1 - offset)) for name, at in closed["read"].items())
         await asyncio.gather(*made)

@@ -96,6 +96,10 @@ class Wires:
             known.users.add(user)
             return known
 
+    def get(self, broker: str) -> Wire | None:
+        """The connection to ``broker``, if there is one."""
+        return self._open.get(broker)
+
     async def _connect(self, urls: list[str]) -> Nats:
         user, password, ca = self._login
         return await wire.connect(urls, user, password, name=f"trimtab:{self._client}", ca=ca, on_error=self._on_error)
