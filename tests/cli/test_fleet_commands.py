@@ -17,6 +17,14 @@ from fleet_helpers import until
 TRIMTAB = (sys.executable, "-m", "trimtab.cli.main")
 
 
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path):
+    """A test that fails in the middle leaves its fleet running; nobody else should have to live with it."""
+    yield
+    for pid in processes(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
 def refused(done) -> str:
     assert done.code == 2, done.out
     assert "Traceback" not in done.err
@@ -67,7 +75,10 @@ def test_a_move_is_made_shown_and_remembered(fleet, topic, trimtab):
 
 def test_a_broker_is_drained(fleet, trimtab, topic):
     make(fleet, topic)
+    make(fleet, f"{topic}.by.link", unit="link")
     trimtab("move", "topic", topic, "--to", "b3", "--home", fleet.home)
+    links = [{"client": client, "topic": f"{topic}.by.link", "broker": "b3"} for client in ("one", "two")]
+    fleet.ask("admin.link", {"links": links})
 
     done = trimtab("drain", "b3", "--home", fleet.home, "--json")
 
@@ -75,6 +86,7 @@ def test_a_broker_is_drained(fleet, trimtab, topic):
     assert all(record["phase"] == "done" for record in done.json)
     left = trimtab("topics", "--home", fleet.home, "--json").json
     assert not [row for row in left if row["unit"] == "topic" and row["broker"] == "b3"]
+    assert "b3" not in {link["broker"] for link in fleet.ask("admin.state", {"kind": "link"})["entries"].values()}
 
 
 @pytest.mark.parametrize(

@@ -454,3 +454,42 @@ def test_a_move_whose_target_cannot_load_the_processor_is_rolled_back(fleet, top
             assert whole(got, count)
 
     asyncio.run(scenario())
+
+
+def test_deleting_a_topic_ends_what_was_going_on_with_it(fleet, topic):
+    """And a new one of the same name starts afresh, whatever its settings."""
+
+    async def scenario():
+        got = []
+        async with fleet.client("p40", "b1") as publisher, fleet.client("s40", "b2") as subscriber:
+            await publisher.create_topic(topic, persistent=True, broker="b1")
+            await subscriber.subscribe(topic, lambda m: got.append(m.text), durable="r")
+            await publisher.publish(topic, "old")
+            await until(lambda: got == ["old"])
+
+            await subscriber.delete_topic(topic)
+
+            await until(lambda: topic not in publisher._routes and topic not in subscriber._routes)
+            with pytest.raises(BadInput, match="there is no topic"):
+                await publisher.publish(topic, "to nobody")
+            await publisher.create_topic(topic, broker="b3")
+            await subscriber.subscribe(topic, lambda m: got.append(m.text))
+            await publisher.publish(topic, "new")
+            await until(lambda: got == ["old", "new"])
+
+    asyncio.run(scenario())
+
+
+def test_a_processor_of_a_new_topic_of_an_old_name_is_the_new_one(fleet, topic):
+    async def scenario():
+        got = []
+        async with fleet.client("p41", "b1") as publisher:
+            await publisher.create_topic(topic, unit="client", processor="burn?ms=0.1")
+            await publisher.delete_topic(topic)
+            await publisher.create_topic(topic, unit="client", processor="fleet_processors:spooled", spool=3)
+            await publisher.subscribe(topic, lambda m: got.append(m.text))
+            await publisher.publish(topic, "x")
+            await until(lambda: got)
+            assert got == ["x"]
+
+    asyncio.run(scenario())

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trimtab.migrate import catchup as catchup_module
-from trimtab.migrate.catchup import Catchup
+from trimtab.migrate.catchup import RECENT, Catchup, Seen
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def test_everything_up_to_a_position_taken_over_has_been_dealt_with():
 
     catchup.resume({"a": 5})
 
-    assert catchup.position("a") == 5
+    assert catchup.positions().get("a") == 5
     assert feed(catchup, [4, 5, 7, 6]) == [6, 7]
     assert catchup.duplicates == 2
 
@@ -148,8 +150,8 @@ def test_positions_are_a_copy():
 
     catchup.positions()["a"] = 99
 
-    assert catchup.position("a") == 1
-    assert catchup.position("unheard of") is None
+    assert catchup.positions().get("a") == 1
+    assert catchup.positions().get("unheard of") is None
 
 
 def skip(catchup, number, *, source="a", now=0.0):
@@ -171,7 +173,7 @@ def test_a_number_that_will_not_come_waits_for_the_gap_before_it():
 
     assert skip(catchup, 3) == []
     assert feed(catchup, [2]) == [2, 4]
-    assert catchup.position("a") == 4
+    assert catchup.positions().get("a") == 4
 
 
 def test_a_gap_before_a_number_that_will_not_come_is_given_up_too():
@@ -180,7 +182,7 @@ def test_a_gap_before_a_number_that_will_not_come_is_given_up_too():
     skip(catchup, 3)
 
     assert overdue(catchup, 1.0) == []
-    assert (catchup.missed, catchup.position("a"), catchup.holds) == (1, 3, False)
+    assert (catchup.missed, catchup.positions().get("a"), catchup.holds) == (1, 3, False)
 
 
 @pytest.mark.parametrize(("source", "number"), [("a", 2), ("a", 1), ("", 7)])
@@ -232,7 +234,7 @@ def test_the_oldest_of_too_many_sources_are_forgotten(monkeypatch):
         feed(catchup, [1], source=f"s{number}")
 
     assert len(catchup.positions()) == 19
-    assert catchup.position("s0") is catchup.position("s1") is None
+    assert catchup.positions().get("s0") is catchup.positions().get("s1") is None
     assert feed(catchup, [1], source="s0") == [1]
     assert feed(catchup, [1], source="s20") == []
 
@@ -245,3 +247,45 @@ def test_a_source_with_messages_that_wait_is_not_forgotten(monkeypatch):
         feed(catchup, [1], source=f"s{number}")
 
     assert feed(catchup, [1, 2], source="waits") == [2, 3]
+
+
+def test_what_was_given_up_and_comes_after_all_is_not_done():
+    catchup = Catchup(1.0, keep_late=True)
+    for number in (1, 4):
+        catchup.accept(Numbered("a", number), 0.0)
+    catchup.overdue(2.0)
+
+    assert [catchup.done("a", number) for number in (1, 2, 3, 4, 5)] == [True, False, False, True, False]
+    assert not catchup.done("b", 1)
+
+
+def test_a_successor_takes_over_what_was_given_up():
+    first, second = Catchup(1.0, keep_late=True), Catchup(1.0, keep_late=True)
+    for number in (1, 3):
+        first.accept(Numbered("a", number), 0.0)
+    first.overdue(2.0)
+
+    second.resume(first.positions(), first.given_up())
+
+    assert [m.number for m in second.accept(Numbered("a", 2), 3.0)] == [2]
+    assert second.accept(Numbered("a", 2), 3.0) == ()
+
+
+@given(st.permutations(range(1, 40)), st.data())
+def test_seen_tells_the_first_of_each_in_whatever_order_it_comes(order, data):
+    seen = Seen()
+    seen.is_new("a", 0)
+    twice = list(order) + data.draw(st.lists(st.sampled_from(order)))
+
+    new = [number for number in twice if seen.is_new("a", number)]
+
+    assert new == order
+
+
+def test_seen_remembers_a_bounded_number():
+    seen = Seen()
+    seen.is_new("a", 0)
+    for number in range(2, 1_000_000, 5_000):
+        assert seen.is_new("a", number)
+    assert sum(map(len, seen._open.values())) <= 2 * RECENT
+    assert not seen.is_new("a", 1)

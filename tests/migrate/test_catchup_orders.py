@@ -81,7 +81,7 @@ def test_whatever_comes_or_is_lost_nothing_is_doubled_or_out_of_order_and_all_is
     numbers = {source: [m.number for m in out if m.source == source] for source, *_ in steps}
     for source, each in numbers.items():
         assert each == sorted(set(each))
-        assert catchup.position(source) == each[-1]
+        assert catchup.positions().get(source) == each[-1]
     reached = sum(each[-1] - each[0] + 1 for each in numbers.values())
     assert len(out) + catchup.missed == reached
     duplicates = catchup.duplicates
@@ -102,5 +102,5 @@ def test_nothing_that_comes_late_is_lost_where_nothing_may_be_lost(steps):
         first.setdefault(source, number)
     came = {Numbered(source, number) for source, number, _ in steps if number >= first[source]}
     assert Counter(out) == Counter(came)
-    reached = sum((catchup.position(source) or 0) - number + 1 for source, number in first.items())
+    reached = sum((catchup.positions().get(source) or 0) - number + 1 for source, number in first.items())
     assert catchup.missed == reached - len(came)

@@ -130,3 +130,20 @@ def test_a_broker_report_with_more_or_less_in_it_is_read_for_what_is_known():
     report = BrokerReport.decode({"broker": "b1", "at": 5.0, "period_s": 1.0, "colour": "blue"})
 
     assert report == BrokerReport("b1", 5.0, 1.0)
+
+
+def test_a_long_report_goes_out_in_parts_that_add_up():
+    topics = {f"t.{number}": client_report(0.01) for number in range(1_203)}
+    report = BrokerReport("b1", 100.0, 1.0, cpu=0.5, in_msgs=7, topics=topics)
+
+    parts = [BrokerReport.decode(through_json(part.encode())) for part in report.parts()]
+
+    assert [len(part.topics) for part in parts] == [500, 500, 203]
+    assert {name for part in parts for name in part.topics} == set(topics)
+    assert sum(part.in_msgs for part in parts) == 7
+    assert {part.at for part in parts} == {100.0}
+    assert max(len(json.dumps(part.encode())) for part in parts) < 500_000
+
+
+def test_a_report_without_topics_is_one_part():
+    assert len(list(BrokerReport("b1", 100.0, 1.0, cpu=0.5).parts())) == 1

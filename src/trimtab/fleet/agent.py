@@ -145,6 +145,7 @@ class Agent:
         with contextlib.suppress(Unreachable):
             await self._sync()
         await self.hosting.settle()
+        self.hosting.check()
         return {}
 
     async def _hello(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -308,7 +309,8 @@ class Agent:
                 counted.publishers, counted.subscribers = publishers, subscribers
             report = await self._telemetry.take(self.broker, fresh)
             with contextlib.suppress(nats.errors.Error):  # the server is away, or there is too much to tell
-                await self.connection.publish(f"telemetry.{self.broker}", json.dumps(report.encode()).encode())
+                for part in report.parts():
+                    await self.connection.publish(f"telemetry.{self.broker}", json.dumps(part.encode()).encode())
 
 
 async def serve(config: Path) -> None:

@@ -302,6 +302,20 @@ class Client:
             await self._base.stop_hearing(route.changes(self.name))
             await self._wires.let_go(route.wire, route.use)
 
+    async def _end(self, route: Route) -> None:
+        """The topic was deleted, and all that was going on with it is over."""
+        topic = route.topic.name
+        async with route.moving:
+            if self._routes.get(topic) is not route:
+                return
+            del self._routes[topic]
+            self._subscriptions = [each for each in self._subscriptions if each not in route.subscriptions]
+            if route.outbox is not None:
+                route.outbox.end(BadInput(f"topic '{topic}' was deleted"))
+            await self._base.stop_hearing(route.changes(self.name))
+            await asyncio.gather(*(each.leave_all() for each in route.subscriptions), return_exceptions=True)
+            await self._wires.let_go(route.wire, route.use)
+
     async def _home_changed(self, raw: Any) -> None:
         value = json.loads(raw.data)["value"]
         if value is not None and value["home"] != self.home:
@@ -329,7 +343,9 @@ class Client:
 
         async def changed(raw: Any) -> None:
             value = json.loads(raw.data)["value"]
-            if value is not None and route.topic.unit != "client" and value["broker"]:
+            if value is None and route.topic.unit != "link":
+                self._start(self._end(route))
+            elif value is not None and route.topic.unit != "client" and value["broker"]:
                 self._start(self._follow(route, value["broker"]))
 
         await self._base.hear(route.changes(self.name), changed)
@@ -346,8 +362,8 @@ class Client:
                 route.outbox.aim(between.nats, names.keep(broker, topic))
             for reader in route.readers:
                 await reader.listen(broker, between.nats)
+            use, new = object(), None
             try:
-                use = object()
                 new = await self._wires.to(broker, await self._urls(broker), use)
                 peers: list[str] = []
                 for subscription in route.subscriptions:
@@ -360,6 +376,8 @@ class Client:
             except (BadInput, nats.errors.Error, OSError) as error:
                 for subscription in route.live:
                     await subscription.leave(broker)
+                if new is not None:
+                    await self._wires.let_go(new, use)
                 reason = f"client '{self.name}' cannot reach '{broker}': {error}"
                 await self._tell(old, "refuse", {"topic": topic, "reason": reason})
                 return

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trimtab.fleet import names
 from trimtab.fleet.message import MESSAGE_ID, PREFIX, Message, stamped
 from trimtab.fleet.processing.processor import TopicProcessor
+from trimtab.fleet.store import ACK_S
 from trimtab.migrate.catchup import Catchup
 from trimtab.observe.report import TopicReport
 
@@ -40,8 +41,12 @@ class Host:
         self.fresh = TopicReport()  # since the last report
         self._connection = connection
         self._broker = broker
-        # Placed by client, a publisher comes and goes, and what it sent elsewhere is not missing here.
-        self._catchup = Catchup() if topic.unit == "topic" else Catchup(wait_s=0.0)
+        if topic.unit != "topic":  # a publisher comes and goes, and what it sent elsewhere is not missing here
+            self._catchup = Catchup(wait_s=0.0)
+        elif topic.persistent:  # its publisher repeats what is missing until it is stored
+            self._catchup = Catchup(ACK_S, keep_late=True)
+        else:
+            self._catchup = Catchup()
         self._along: list[Message] = []
         self._subscriptions: list[Subscription] = []
         self._identity = secrets.token_hex(6)  # whose results these are; goes along in a handover
@@ -84,6 +89,7 @@ class Host:
             "identity": self._identity,
             "results": self._results,
             "positions": self._catchup.positions(),
+            "given_up": self._catchup.given_up(),
             "held": [_packed(message) for message in held],
             "spool": [_packed(message) for message in self._processor.spool],
         }
@@ -95,7 +101,9 @@ class Host:
         self._identity, self._results = state["identity"], int(state["results"])
         for packed in state["spool"]:
             self._processor.remember(_unpacked(self.topic.name, packed))
-        self._catchup.resume({source: int(number) for source, number in state["positions"].items()})
+        self._catchup.resume({source: int(number) for source, number in state["positions"].items()}, state["given_up"])
+        for known in [known for known in self._acks if self._catchup.done(*known)]:  # the source has stored these
+            await self._connection.publish(self._acks.pop(known), b"{}")
         self.live = True
         for packed in state["held"]:
             self._accept(_unpacked(self.topic.name, packed))
@@ -147,16 +155,11 @@ class Host:
             stamp = raw.headers[MESSAGE_ID]
         message = stamped(self.topic.name, raw.data, stamp)
         if self.topic.persistent and raw.reply:
-            done = self._catchup.position(message.source)
-            if (
-                self.live
-                and done is not None
-                and message.number <= done
-                and (message.source, message.number) not in self._acks
-            ):
+            known = (message.source, message.number)
+            if self.live and self._catchup.done(*known) and known not in self._acks:
                 await self._connection.publish(raw.reply, b"{}")
             else:
-                self._acks[message.source, message.number] = raw.reply
+                self._acks[known] = raw.reply
         if self.live:
             self._accept(message)
         else:

@@ -75,19 +75,33 @@ class Hosting:
         """Serve the processors that should be here. Those in a move are left to the move."""
         async with self._changing:
             for topic in self._registry.topics():
-                here = topic.processor and (topic.broker == self._broker or topic.unit != "topic")
-                if here and topic.name not in self.hosts:
-                    host = Host(self._connection, self._broker, topic)
+                if topic.processor and (topic.broker == self._broker or topic.unit != "topic"):
                     try:
-                        await host.start(live=True)
+                        await self._serve(topic, live=True)
                     except BadInput as error:
                         log.error("topic %s: %s", topic.name, error)
-                        continue
-                    self.hosts[topic.name] = host
             known = {topic.name for topic in self._registry.topics()}
             for name in [name for name in self.hosts if name not in known and self.hosts[name].live]:
                 if self._registry.at(f"topic.{name}"):  # deleted, not merely unheard of yet
                     await self.hosts.pop(name).stop()
+
+    async def _serve(self, topic: Topic, *, live: bool) -> None:
+        known = self.hosts.get(topic.name)
+        if known is not None and known.topic.settings() != topic.settings():  # deleted, and created anew
+            await self.hosts.pop(topic.name).stop()
+            known = None
+        if known is None:
+            host = Host(self._connection, self._broker, topic)
+            await host.start(live=live)
+            self.hosts[topic.name] = host
+
+    def check(self) -> None:
+        """Whether all is served here that every broker must serve."""
+        for topic in self._registry.topics():
+            if topic.processor and topic.unit != "topic" and topic.name not in self.hosts:
+                raise BadInput(
+                    f"'{self._broker}' cannot run '{topic.processor}', the processor of topic '{topic.name}'"
+                )
 
     async def sweep(self) -> None:
         """Put right what a move left behind when somebody died in the middle: the registry has the last word."""
@@ -104,10 +118,10 @@ class Hosting:
             self._swept = time.monotonic()
             for name in await self.store.topics(self._broker):
                 record = self._registry.get(f"topic.{name}")
-                if record is None or self._in_move(name):
+                if self._in_move(name) or not self._registry.at(f"topic.{name}"):
                     continue
-                if record["broker"] != self._broker:
-                    log.info("the stored messages of topic %s are at %s now", name, record["broker"])
+                if record is None or record["broker"] != self._broker:
+                    log.info("the stored messages of topic %s are %s", name, record["broker"] if record else "deleted")
                     await self.store.delete(name, self._broker)
                 elif not await self.store.is_open(name, self._broker):
                     await self.store.open(name, self._broker)
@@ -122,24 +136,20 @@ class Hosting:
         async with self._changing:
             if topic.persistent:
                 await self.store.create(topic.name, self._broker, topic.replicas)
-            if topic.processor and topic.name not in self.hosts:
-                host = Host(self._connection, self._broker, topic)
+            if topic.processor:
                 try:
-                    await host.start(live=True)
+                    await self._serve(topic, live=True)
                 except BadInput:
                     if topic.persistent:
                         await self.store.delete(topic.name, self._broker)
                     raise
-                self.hosts[topic.name] = host
         return {}
 
     async def prepare(self, question: dict[str, Any]) -> dict[str, Any]:
         topic = Topic(question["topic"], **question["record"])
         async with self._changing:
-            if topic.processor and topic.name not in self.hosts:
-                host = Host(self._connection, self._broker, topic)
-                await host.start(live=False)
-                self.hosts[topic.name] = host
+            if topic.processor:
+                await self._serve(topic, live=False)
         if topic.persistent:
             self._prepared[topic.name] = question["id"]
             await self.store.copy(topic.name, question["source"], self._broker, topic.replicas)

@@ -173,16 +173,23 @@ class Keeper:
         del record["name"]
         if topic.processor or topic.persistent:  # the host refuses what it cannot serve, before anybody sees it
             hosts = [chosen] if topic.unit == "topic" else self.alive()
-            ordered = (
-                wire.ask(self.connection, f"ask.{b}.host", {"topic": name, "record": record}, 30.0) for b in hosts
-            )
-            await asyncio.gather(*ordered)
+            await self._host(topic, record, hosts)
         revision = await self.write(f"topic.{name}", record)
         return {"broker": chosen, "revision": revision, "created": True}
 
+    async def _host(self, topic: Topic, record: dict[str, Any], hosts: list[str]) -> None:
+        """All of them, or none."""
+        order = {"topic": topic.name, "record": record}
+        asked = (wire.ask(self.connection, f"ask.{broker}.host", order, 30.0) for broker in hosts)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if problem := next((each for each in answers if isinstance(each, BaseException)), None):
+            undone = (wire.ask(self.connection, f"ask.{b}.retire", {"topic": topic.name}, 5.0) for b in hosts)
+            await asyncio.gather(*undone, return_exceptions=True)
+            raise problem
+
     async def _delete(self, question: dict[str, Any]) -> dict[str, Any]:
         topic = self.registry.topic(question["name"])
-        if self.mover.moving("topic", topic.name):
+        if self.mover.moving("topic", topic.name, ""):
             raise BadInput(f"topic '{topic.name}' is moving; delete it when the move is over")
         await self.write(f"topic.{topic.name}", None)
         with contextlib.suppress(BadInput):  # a broker that is away finds out by the registry
@@ -257,8 +264,13 @@ class Keeper:
             await self.connection.publish(subject, names.HUB.encode())
 
     async def _report(self, message: Any) -> None:
-        with contextlib.suppress(ValueError):
-            self.reports[message.subject.split(".", 1)[1]] = json.loads(message.data)
+        with contextlib.suppress(ValueError, KeyError):
+            broker, report = message.subject.split(".", 1)[1], json.loads(message.data)
+            known = self.reports.get(broker)
+            if known is not None and known["at"] == report["at"]:  # a further part of it
+                known["topics"] |= report["topics"]
+            else:
+                self.reports[broker] = report
 
 
 def _settings(topic: Topic) -> str:

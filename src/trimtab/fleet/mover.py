@@ -93,7 +93,7 @@ class Mover:
             move = Move(identity, "link", topic, client, registry.route(client, topic), target)
         if move.source == target:
             raise BadInput(f"{move.unit} '{topic or client}' is at '{target}' already")
-        if self.moving(unit, topic or client):
+        if self.moving(unit, topic, client):
             raise BadInput(f"{move.unit} '{topic or client}' is moving already; wait until that is over")
         if move.stateful and move.source not in self._keeper.alive():
             raise Unreachable(f"topic '{topic}' cannot move: what it has is at '{move.source}', which does not answer")
@@ -109,19 +109,19 @@ class Mover:
         registry = self._keeper.registry
         topics = {t.name: t.broker for t in registry.topics() if t.unit == "topic"}
         clients = {name: value["home"] for name, value in registry.of_kind("client").items()}
+        links = {name: value["broker"] for name, value in registry.of_kind("link").items()}
         planned: list[Move] = []
         if leaving not in alive:
             raise Unreachable(f"broker '{leaving}' does not answer, so nothing can be taken off it")
-        for unit, where in (("topic", topics), ("client", clients)):
+        for unit, where in (("topic", topics), ("client", clients), ("link", links)):
             carried = {broker: sum(at == broker for at in where.values()) for broker in alive}
-            leave = [name for name, at in where.items() if at == leaving and not self.moving(unit, name)]
+            leave = [name for name, at in where.items() if at == leaving and not self.moving(unit, *_parts(unit, name))]
             for name, target in spread(leave, carried, leaving).items():
-                topic, client = (name, "") if unit == "topic" else ("", name)
-                planned.append(self.plan(unit, topic, client, target))
+                planned.append(self.plan(unit, *_parts(unit, name), target))
         return planned
 
-    def moving(self, unit: str, name: str) -> bool:
-        return any(m.unit == unit and name in (m.topic, m.client) for m in self._moves.values())
+    def moving(self, unit: str, topic: str, client: str) -> bool:
+        return any((m.unit, m.topic, m.client) == (unit, topic, client) for m in self._moves.values())
 
     def topics(self) -> list[str]:
         """Topics in a move."""
@@ -304,3 +304,11 @@ class Mover:
                 await self._bucket.purge(oldest)
         if self._bucket is not None:
             await self._bucket.put(move.id, json.dumps(record).encode())
+
+
+def _parts(unit: str, name: str) -> tuple[str, str]:
+    """Topic and client of a registry's entry."""
+    if unit == "link":
+        client, _, topic = name.partition(".")
+        return topic, client
+    return (name, "") if unit == "topic" else ("", name)

@@ -81,6 +81,15 @@ class Outbox:
         self._aimed.set()
         self._wake.set()
 
+    def end(self, error: Exception) -> None:
+        """The topic is no more."""
+        for entry in self._entries.values():
+            if not entry.stored.done():
+                entry.stored.set_exception(error)
+        self._entries.clear()
+        if self._runner is not None:
+            self._runner.cancel()
+
     def check(self, data: bytes) -> None:
         assert self._nats is not None
         limit = self._nats.max_payload - HEADER_ROOM

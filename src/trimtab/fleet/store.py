@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from nats.js.api import (
@@ -74,17 +75,18 @@ class Store:
         config = (await self.at(source).stream_info(names.stream(topic))).config
         config.subjects = [f"retired.{source}.{topic}"]
         # It goes on republishing: what waits in the server to be stored is stored and acknowledged after this.
-        stored = (await self.at(source).update_stream(config)).state.messages
+        last = (await self.at(source).update_stream(config)).state.last_seq
         while True:  # until nothing is left that waited
             await asyncio.sleep(2 * POLL_S)
-            if (now := await self.messages(topic, source)) == stored:
+            state = (await self.at(source).stream_info(names.stream(topic))).state
+            if state.last_seq == last:
                 break
-            stored = now
+            last = state.last_seq
         read = {}
         for consumer in await self.at(source).consumers_info(names.stream(topic)):
             if consumer.config.durable_name:
                 read[consumer.config.durable_name] = consumer.ack_floor.stream_seq if consumer.ack_floor else 0
-        return {"messages": stored, "read": read}
+        return {"last": last if state.messages else 0, "read": read}
 
     async def finish(self, topic: str, target: str, closed: dict[str, Any]) -> None:
         """After ``close``: once the last messages are at the target it opens, then readers get their positions.
@@ -94,9 +96,8 @@ class Store:
         stream = names.stream(topic)
         info = await self.at(target).stream_info(stream)
         if info.config.subjects != [names.keep(target, topic)]:
-            while info.state.messages < closed["messages"]:
+            while await self._reached(topic, target) < closed["last"]:
                 await asyncio.sleep(POLL_S)
-                info = await self.at(target).stream_info(stream)
             info.config.sources = None
             await self.at(target).update_stream(_open(info.config, topic, target))
         offset = await self._offset(topic, target) if closed["read"] else 0
@@ -151,10 +152,20 @@ class Store:
         """Until the target has all the source has."""
         stream = names.stream(topic)
         while True:
-            wanted = (await self.at(source).stream_info(stream)).state.messages
-            if await self.messages(topic, target) >= wanted:
+            wanted = (await self.at(source).stream_info(stream)).state
+            if not wanted.messages or await self._reached(topic, target) >= wanted.last_seq:
                 return
             await asyncio.sleep(4 * POLL_S)
+
+    async def _reached(self, topic: str, target: str) -> int:
+        """The source's number of the newest message that has been copied; 0 if there is none."""
+        stream = names.stream(topic)
+        state = (await self.at(target).stream_info(stream)).state
+        if not state.messages:
+            return 0
+        newest = await self.at(target).get_msg(stream, seq=state.last_seq)
+        copied = (newest.headers or {}).get(SOURCE)
+        return int(copied.split()[1]) if copied else sys.maxsize  # published here: it is open, so all has come
 
     async def _offset(self, topic: str, target: str) -> int:
         """How far the source's sequence numbers are ahead of the target's."""

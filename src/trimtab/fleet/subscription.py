@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trimtab.fleet import names
 from trimtab.fleet.delivery import Delivery
 from trimtab.fleet.message import MESSAGE_ID, PREFIX, Message, stamped
-from trimtab.migrate.catchup import Catchup
+from trimtab.migrate.catchup import Catchup, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Subscription(Delivery):
         self.history: deque[tuple[float, str, bool]] = deque(maxlen=64)  # loop's time, broker, joined or left
         self._pending = pending
         self._later: set[asyncio.Task[None]] = set()
-        self._results: dict[str, int] = {}  # origin -> last message of which a processor's result was delivered
+        self._results = Seen()  # messages of which a processor's result was delivered
         self._on: dict[str, NatsSubscription] = {}  # broker -> subscription there; two while it moves
         self._leaving: set[NatsSubscription] = set()  # no longer wanted, but not empty yet
 
@@ -101,11 +101,10 @@ class Subscription(Delivery):
 
     def _is_new(self, result: Message) -> bool:
         """After a crash two processors may work on one topic for a moment; nobody hears of it."""
-        if self._results.get(result.origin, 0) >= result.seq:
-            self._catchup.duplicates += 1
-            return False
-        self._results[result.origin] = result.seq
-        return True
+        if self._results.is_new(result.origin, result.seq):
+            return True
+        self._catchup.duplicates += 1
+        return False
 
     async def tick(self) -> None:
         """Give up gaps that are too old, unless what fills them may be waiting here already."""

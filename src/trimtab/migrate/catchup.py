@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MOST_HELD: Final = 10_000  # messages of one source kept back; more means that the gap will not be filled
+RECENT: Final = 1_000  # numbers back that may still come for the first time
 MOST_SOURCES: Final = 100_000  # remembered; forgetting one only means that its duplicates are not seen
 
 
@@ -109,16 +110,22 @@ class Catchup:
         self._given_up.setdefault(source, set()).add(number)
         self.missed += 1
 
-    def position(self, source: str) -> int | None:
-        """The last number of ``source`` that was delivered."""
-        return self._last.get(source)
+    def done(self, source: str, number: int) -> bool:
+        """Whether this one was delivered and is not expected again."""
+        return number <= self._last.get(source, -1) and number not in self._given_up.get(source, ())
+
+    def given_up(self) -> dict[str, list[int]]:
+        """Numbers that may still come, with ``keep_late``."""
+        return {source: sorted(numbers) for source, numbers in self._given_up.items() if numbers}
 
     def positions(self) -> dict[str, int]:
         return dict(self._last)
 
-    def resume(self, positions: dict[str, int]) -> list[Numbered]:
-        """Go on where another left off: everything up to these numbers has been dealt with."""
+    def resume(self, positions: dict[str, int], given_up: dict[str, list[int]] | None = None) -> list[Numbered]:
+        """Go on where another left off: everything up to these numbers has been dealt with, or given up."""
         ready: list[Numbered] = []
+        for source, numbers in (given_up or {}).items():
+            self._given_up.setdefault(source, set()).update(numbers)
         for source, number in positions.items():
             if self._last.get(source, -1) < number:
                 self._remember(source, number)
@@ -155,3 +162,29 @@ class Catchup:
                     del self._last[old]
                     self._given_up.pop(old, None)
         self._last[source] = number
+
+
+class Seen:
+    """Tells what comes for the first time from what was seen before, in whatever order it comes."""
+
+    __slots__ = ("_last", "_open")
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}  # source -> highest number seen
+        self._open: dict[str, set[int]] = {}  # source -> lower numbers that may still come
+
+    def is_new(self, source: str, number: int) -> bool:
+        last = self._last.get(source)
+        if last is None or number > last:
+            if last is not None and number > last + 1:
+                self._open.setdefault(source, set()).update(range(max(last + 1, number - RECENT), number))
+            self._last[source] = number
+            waiting = self._open.get(source)
+            if waiting and len(waiting) > 2 * RECENT:
+                self._open[source] = {each for each in waiting if each > number - RECENT}
+            return True
+        waiting = self._open.get(source)
+        if waiting and number in waiting:
+            waiting.remove(number)
+            return True
+        return False

@@ -6,10 +6,15 @@ entry per topic of constant size, however many clients the topic has (Gupta, SEC
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.observe.histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PART: Final = 500  # topics in one message about a broker
 
 
 @dataclass(slots=True)
@@ -77,6 +82,14 @@ class BrokerReport:
     def encode(self) -> dict[str, Any]:
         named = {name: getattr(self, name) for name in self.__slots__ if name != "topics"}
         return named | {"topics": {topic: report.encode() for topic, report in self.topics.items()}}
+
+    def parts(self) -> Iterator[BrokerReport]:
+        """The same in parts that fit into a message each, and add up to it."""
+        names = list(self.topics)
+        yield replace(self, topics={name: self.topics[name] for name in names[:PART]})
+        for at in range(PART, len(names), PART):
+            some = {name: self.topics[name] for name in names[at : at + PART]}
+            yield BrokerReport(self.broker, self.at, self.period_s, topics=some)
 
     @classmethod
     def decode(cls, named: dict[str, Any]) -> BrokerReport:
