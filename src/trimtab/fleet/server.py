@@ -10,8 +10,10 @@ The *hub* is the root that every front reaches by a leaf link.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import random
 import shutil
 import socket
 import sysconfig
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from trimtab.fleet.credentials import Fleet, Tls
 
 MAX_PAYLOAD: Final = 1024 * 1024
+OWN_PORTS: Final = range(20_000, 32_768)  # below those that systems give to outgoing connections
 # What an application may do: nothing that changes a stream, a route, or another part of the fleet.
 CLIENT_MAY: Final[dict[str, Any]] = {
     "publish": {
@@ -54,15 +57,29 @@ def find_nats_server() -> str:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports nobody listens on, all different."""
+    """Ports nobody listens on, all different.
+
+    Not those the system would give (bind to 0): it gives the same ones to outgoing connections, which may take
+    them before the server that they are meant for is up.
+    """
     held: list[socket.socket] = []
+    error: OSError | None = None
     try:
-        for _ in range(count):
-            held.append(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
-            held[-1].bind((host, 0))
+        for port in random.SystemRandom().sample(OWN_PORTS, min(len(OWN_PORTS), 100 * count)):
+            if len(held) == count:
+                break
+            trial = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+            held.append(trial)
+            try:
+                trial.bind((host, port))
+            except OSError as problem:
+                error = problem
+                held.pop().close()
+                if problem.errno != errno.EADDRINUSE:
+                    break
+        if len(held) < count:
+            raise BadInput(f"no port can be had on {host}: {error.strerror if error else 'all are in use'}")
         return [each.getsockname()[1] for each in held]
-    except OSError as error:
-        raise BadInput(f"no port can be had on {host}: {error.strerror or error}") from None
     finally:
         for each in held:
             each.close()
