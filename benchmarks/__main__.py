@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks import fleet, links, start
+from benchmarks import fleet, links, nats_source, start
 
-ALL = {"start": start.main, "links": links.main, "fleet": fleet.main}
+ALL = {"start": start.main, "links": links.main, "fleet": fleet.main, "nats_source": nats_source.main}
 
 
 def main() -> None:

@@ -7,6 +7,7 @@
         ├── UnknownName              a policy, world, experiment, ... that does not exist
         ├── BadKnob                  a knob outside its range
         ├── TooLarge                 more work than a policy should be asked for
+        ├── BadManifest              a line of an application's manifest
         └── Unreachable (ConnectionError)   a part of the fleet does not answer
 
 Each sentence says what was asked, what came, and what would have been right.
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from trimtab.pipeline.manifest import Place
 
 
 class TrimtabError(Exception):
@@ -91,6 +94,15 @@ class BadKnob(BadInput):
 
 class TooLarge(BadInput):
     """More work than a policy should be asked for."""
+
+
+class BadManifest(BadInput):
+    """An application's manifest says something it must not, at a place in its file."""
+
+    def __init__(self, place: Place, problem: str) -> None:
+        self.place = place
+        self.problem = problem
+        super().__init__(f"{place}: {problem}")
 
 
 class Unreachable(BadInput, ConnectionError):

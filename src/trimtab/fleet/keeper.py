@@ -23,6 +23,7 @@ from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NoKey
 
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet import names, wire
+from trimtab.fleet.channels import Channels
 from trimtab.fleet.credentials import Fleet
 from trimtab.fleet.mover import ALIVE_S, Mover
 from trimtab.fleet.registry import UNITS, Registry, Topic
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.keeper")
 TELEMETRY: Final = "telemetry"  # the stream of all reports
 DAY_S: Final = 86_400.0
+KINDS: Final = ("topic", "client", "broker", "link", "channel")  # of what the registry holds
 
 
 class Keeper:
@@ -49,6 +51,7 @@ class Keeper:
         self.runs: dict[str, str] = {}  # broker -> which run of its agent asked last
         self.reports: dict[str, dict[str, Any]] = {}  # broker -> its newest report
         self.mover = Mover(self, executors)
+        self.channels = Channels(connection, self.registry, self.write)
         self._store: KeyValue
         self._writing = asyncio.Lock()
         self._creating = asyncio.Lock()
@@ -66,6 +69,7 @@ class Keeper:
         for key in await self._keys(self._store):
             entry = await self._store.get(key)
             self.registry.apply(key, json.loads(entry.value or b"null"), entry.revision or 0)
+        await self.channels.start(await self._bucket("positions"))
         await self.mover.load(moves)  # before anybody is told which topics are in a move
         answers = {
             "ask.hub.sync": self._sync,
@@ -77,6 +81,7 @@ class Keeper:
             "admin.move": self._move,
             "admin.drain": self._drain,
             "admin.moves": self._moves,
+            **self.channels.answers(),
         }
         for subject, handle in answers.items():
             await self.connection.subscribe(subject, cb=wire.answering(handle))
@@ -251,8 +256,8 @@ class Keeper:
 
     async def _state(self, question: dict[str, Any]) -> dict[str, Any]:
         kind = question["kind"]
-        if kind not in ("topic", "client", "broker", "link"):
-            raise UnknownName("kind", kind, ("topic", "client", "broker", "link"))
+        if kind not in KINDS:
+            raise UnknownName("kind", kind, KINDS)
         state: dict[str, Any] = {"entries": self.registry.of_kind(kind), "alive": self.alive()}
         if question.get("reports"):
             state["reports"] = self.reports

@@ -10,6 +10,8 @@ Applications see topics; this is the only place that knows how they look on the 
     spool.TOPIC           copies between the spools of one topic on several brokers
     keep.BROKER.TOPIC     messages of a persistent topic, stored at the broker; republished to t.TOPIC
     dead.TOPIC            messages that could not be processed, with the reason
+    c.CHANNEL.ID          results of a subscription to a channel, as they are stored at the hub
+    res., be., sub.       the streams behind it; see ``channels``
     route.KIND.NAME       the registry's changes, as they happen
     ask.*, admin.*        requests to the agents and to the hub's keeper
     telemetry.BROKER      a broker's report, every second

@@ -37,11 +37,12 @@ CLIENT_MAY: Final[dict[str, Any]] = {
         "allow": [
             "t.>", "work.>", "home.>", "keep.>", "in.>", "_INBOX.>", "$MQTT.>", "ask.all.probe",
             *(f"ask.*.{verb}" for verb in ("hello", "route", "open", "close", "report", "flush", "refuse", "reader")),
-            "ask.hub.create", "ask.hub.delete",
+            *(f"ask.hub.{verb}" for verb in ("create", "delete", "subscribe", "unsubscribe", "seen")),
+            f"$JS.{names.HUB}.API.DIRECT.GET.results",
             "$JS.*.API.CONSUMER.INFO.*.*", "$JS.*.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.>",
         ]
     },
-    "subscribe": {"allow": ["t.>", "dead.>", "route.>", "_INBOX.>", "$MQTT.>"]},
+    "subscribe": {"allow": ["t.>", "c.>", "dead.>", "route.>", "_INBOX.>", "$MQTT.>"]},
 }  # fmt: skip
 
 

@@ -1,0 +1,164 @@
+"""How fast stored messages become rows: the socket client alone, Spark's data source, and nats-py as the baseline.
+
+All take turns on one server, so that a busy machine disturbs all of them; the ratios are what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nats
+from nats.js.api import AckPolicy, ConsumerConfig
+
+from trimtab.cli.output import print_table
+from trimtab.fleet.server import find_nats_server, free_ports
+from trimtab.pipeline import jetstream
+from trimtab.pipeline.jetstream import JetStream, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+MESSAGES = 200_000
+BY_NATS_PY = 20_000
+SIZE = 500
+ROUNDS = 5
+HOST = "127.0.0.1"
+STREAM = "BENCH"
+REPORT = "id long, kind string, lat double, lon double, note string"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as (server, process):
+        asyncio.run(_create(server))
+        with JetStream(server) as client:
+            client.publish((f"{STREAM}.{number % 50}", _data(number), f"bench-{number}") for number in range(MESSAGES))
+        spark = _session()
+        try:
+            _measure(server, process, spark)
+        finally:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def _server(folder: Path) -> Iterator[tuple[Server, int]]:
+    (port,) = free_ports(HOST, 1)
+    config = {"listen": f"{HOST}:{port}", "jetstream": {"store_dir": str(folder)},
+              "authorization": {"user": "bench", "password": "bench"}}  # fmt: skip
+    path = folder / "nats.json"
+    path.write_text(json.dumps(config))
+    process = subprocess.Popen([find_nats_server(), "-c", str(path), "-l", str(folder / "log")])
+    try:
+        yield Server(f"nats://{HOST}:{port}", "bench", "bench"), process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def _connect(server: Server) -> nats.NATS:
+    with JetStream(server):  # waits until it is up
+        return await nats.connect(server.url, user=server.user, password=server.password)
+
+
+async def _create(server: Server) -> None:
+    connection = await _connect(server)
+    await connection.jetstream().add_stream(name=STREAM, subjects=[f"{STREAM}.>"], allow_direct=True)
+    await connection.close()
+
+
+def _data(number: int) -> bytes:
+    report = {"id": number, "kind": f"k{number % 1000}", "lat": number % 90, "lon": number % 180, "note": ""}
+    report["note"] = "x" * (SIZE - len(json.dumps(report)))
+    return json.dumps(report).encode()
+
+
+def _session() -> SparkSession:
+    from trimtab.pipeline.nats_source import NatsSource
+    from trimtab.pipeline.session import open_session
+
+    spark = open_session("benchmark", {"spark.master": "local[2]"})
+    spark.dataSource.register(NatsSource)
+    return spark
+
+
+def _measure(server: Server, process: int, spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    def rows(partitions: int) -> DataFrame:
+        options = {"url": server.url, "user": server.user, "password": server.password, "stream": STREAM}
+        return spark.read.format("nats").options(**options, partitions=partitions).load()
+
+    def parsed(partitions: int) -> DataFrame:
+        report = F.from_json(F.col("data").cast("string"), REPORT)
+        return rows(partitions).select("seq", "time", report.alias("report")).select("seq", "time", "report.*")
+
+    def spark_reads(frame: Callable[[int], DataFrame], partitions: int) -> Callable[[], None]:
+        return lambda: frame(partitions).write.format("noop").mode("overwrite").save()
+
+    ways: dict[str, tuple[int, Callable[[], None]]] = {
+        "nats-py, pull consumer (baseline)": (BY_NATS_PY, lambda: asyncio.run(_nats_py(server))),
+        "socket client, direct get": (MESSAGES, lambda: _client(server, few=MESSAGES)),
+        "socket client, as it reads": (MESSAGES, lambda: _client(server, few=jetstream.FEW)),
+        "Spark rows, 1 partition": (MESSAGES, spark_reads(rows, 1)),
+        "Spark rows, 2 partitions": (MESSAGES, spark_reads(rows, 2)),
+        "Spark rows + from_json, 1 partition": (MESSAGES, spark_reads(parsed, 1)),
+        "Spark rows + from_json, 2 partitions": (MESSAGES, spark_reads(parsed, 2)),
+    }
+    took: dict[str, list[float]] = {name: [] for name in ways}
+    used: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(-2, ROUNDS):  # two to warm up
+        for name, (count, read) in ways.items():
+            cpu, began = _cpu_s(process), time.perf_counter()
+            read()
+            if number >= 0:
+                took[name].append((time.perf_counter() - began) / count)
+                used[name].append((_cpu_s(process) - cpu) / count)
+    baseline = min(took["nats-py, pull consumer (baseline)"])
+    table = [
+        (name, f"{1 / min(took[name]):,.0f}", f"{1 / sorted(took[name])[ROUNDS // 2]:,.0f}",
+         f"{baseline / min(took[name]):.1f} x", f"{1e6 * sorted(used[name])[ROUNDS // 2]:.1f} µs")
+        for name in ways
+    ]  # fmt: skip
+    print_table(
+        f"{MESSAGES:,} stored messages of {SIZE} bytes ({BY_NATS_PY:,} for nats-py), {ROUNDS} warm rounds in turns",
+        ["what", "best msg/s", "median msg/s", "best / baseline", "server CPU per message"], table,
+    )  # fmt: skip
+
+
+async def _nats_py(server: Server) -> None:
+    connection = await _connect(server)
+    config = ConsumerConfig(ack_policy=AckPolicy.NONE)
+    subscription = await connection.jetstream().pull_subscribe(f"{STREAM}.>", stream=STREAM, config=config)
+    got = 0
+    while got < BY_NATS_PY:
+        got += len(await subscription.fetch(1000))
+    await subscription.unsubscribe()
+    await connection.close()
+
+
+def _client(server: Server, few: int) -> None:
+    before, jetstream.FEW = jetstream.FEW, few
+    try:
+        with JetStream(server) as client:
+            got = sum(len(rows) for rows in client.read(STREAM, 1, MESSAGES))
+    finally:
+        jetstream.FEW = before
+    assert got == MESSAGES
+
+
+def _cpu_s(process: int) -> float:
+    """What a process has used so far; only Linux tells this way."""
+    try:
+        user, system = Path(f"/proc/{process}/stat").read_text().rsplit(") ", 1)[1].split()[11:13]
+    except OSError:
+        return float("nan")
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,212 @@
+"""Subscriptions to channels, kept at the hub: who wants what, and what the data cluster must therefore compute.
+
+Three streams of the hub hold it all, so the keeper that writes them remembers nothing:
+
+    subscriptions   sub.CHANNEL.ID.CLIENT   one message for every subscriber of every subscription
+    backend         be.CHANNEL.ID           a subscription came to be, or is no longer wanted by anybody
+    results         res.CHANNEL.ID          answers; republished to c.CHANNEL.ID as they are stored
+
+Subscriptions with the same channel and parameters have the same id, whoever makes them, so the cluster computes and
+sends their results once (Nguyen, DEBS'19, 3.1: frontend and backend subscriptions). Subscribers listen to
+c.CHANNEL.ID at their broker, and NATS carries one copy to each broker that has any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from nats.js.api import RePublish, StorageType, StreamConfig
+from nats.js.errors import NotFoundError
+
+from trimtab.errors import BadInput, UnknownName
+from trimtab.fleet import names
+from trimtab.model.types import check_value, subscription_id
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nats.aio.client import Client as Nats
+    from nats.js.kv import KeyValue
+
+    from trimtab.fleet.registry import Registry
+
+SUBSCRIPTIONS: Final = "subscriptions"
+BACKEND: Final = "backend"
+RESULTS: Final = "results"
+VERSIONS: Final = 8  # of a subscription's coming and going, so that an execution can be repeated as it was
+RETENTION_S: Final = 86_400.0  # of results, unless a channel wants more
+DUPLICATES_S: Final = 120.0
+MOST: Final = 1_000  # subscriptions in one request
+AT_ONCE: Final = 64
+
+
+class Channels:
+    """The keeper's part. ``write`` changes the registry."""
+
+    def __init__(
+        self, connection: Nats, registry: Registry, write: Callable[[str, dict[str, Any] | None], Awaitable[int]]
+    ) -> None:
+        self._connection = connection
+        self._registry = registry
+        self._write = write
+        self._positions: KeyValue
+        self._changing: dict[str, asyncio.Lock] = {}  # by subscription
+
+    async def start(self, positions: KeyValue) -> None:
+        self._positions = positions
+        for config in (
+            StreamConfig(
+                name=SUBSCRIPTIONS, subjects=["sub.*.*.*"], storage=StorageType.FILE, max_msgs_per_subject=1,
+                allow_direct=True,
+            ),
+            StreamConfig(
+                name=BACKEND, subjects=["be.*.*"], storage=StorageType.FILE, max_msgs_per_subject=VERSIONS,
+                allow_direct=True,
+            ),
+            StreamConfig(
+                name=RESULTS, subjects=["res.*.*"], storage=StorageType.FILE, max_age=self._retention_s(),
+                allow_direct=True, duplicate_window=DUPLICATES_S, republish=RePublish(src="res.>", dest="c.>"),
+            ),
+        ):  # fmt: skip
+            await self._made(config)
+
+    def answers(self) -> dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]]:
+        return {
+            "ask.hub.subscribe": self.subscribe,
+            "ask.hub.unsubscribe": self.unsubscribe,
+            "ask.hub.seen": self.seen,
+            "admin.channels": self.declare,
+        }
+
+    def _retention_s(self) -> float:
+        known = self._registry.of_kind("channel").values()
+        return max([RETENTION_S, *(float(each["retention_s"]) for each in known)])
+
+    async def _made(self, config: StreamConfig) -> None:
+        jetstream = self._connection.jetstream()
+        try:
+            await jetstream.stream_info(config.name or "")
+        except NotFoundError:
+            await jetstream.add_stream(config)
+        else:
+            await jetstream.update_stream(config)
+
+    async def declare(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The channels of an application, all of them; those it has no more end."""
+        app, channels = names.client_name(question["app"]), question["channels"]
+        known = self._registry.of_kind("channel")
+        for name in channels:
+            names.client_name(name)
+            if name in known and known[name]["app"] != app:
+                raise BadInput(f"there is a channel '{name}' already, of application '{known[name]['app']}'")
+        for name, channel in channels.items():
+            value = {"app": app, **channel}
+            if known.get(name) != value:
+                if name in known and known[name]["parameters"] != channel["parameters"]:
+                    await self._forget(name)  # its subscriptions have other parameters
+                await self._write(f"channel.{name}", value)
+        for name, channel in known.items():
+            if channel["app"] == app and name not in channels:
+                await self._write(f"channel.{name}", None)
+                await self._forget(name)
+        await self.start(self._positions)
+        return {"channels": len(channels)}
+
+    async def _forget(self, channel: str) -> None:
+        jetstream = self._connection.jetstream()
+        await jetstream.purge_stream(SUBSCRIPTIONS, subject=f"sub.{channel}.*.*")
+        await jetstream.purge_stream(BACKEND, subject=f"be.{channel}.*")
+
+    async def subscribe(self, question: dict[str, Any]) -> dict[str, Any]:
+        """``subscriptions`` is a list of channel and params; all are checked before any is made."""
+        client = names.client_name(question["client"])
+        wanted = question["subscriptions"]
+        if len(wanted) > MOST:
+            raise BadInput(f"{len(wanted):,} subscriptions in one request; {MOST:,} at most")
+        checked = [(each["channel"], self._checked(each["channel"], each["params"])) for each in wanted]
+        position = await self._position(client)
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def one(channel: str, params: dict[str, Any]) -> dict[str, Any]:
+            async with turn:
+                return await self._subscribe(client, channel, params)
+
+        made = await asyncio.gather(*(one(*each) for each in checked))
+        return {"subscriptions": made, "position": position}
+
+    def _checked(self, channel: str, params: dict[str, Any]) -> dict[str, Any]:
+        known = self._registry.get(f"channel.{channel}")
+        if known is None:
+            raise UnknownName("channel", channel, sorted(self._registry.of_kind("channel")))
+        types = known["parameters"]
+        for name in params:
+            if name not in types:
+                raise UnknownName(f"parameter of channel '{channel}'", name, sorted(types))
+        for name in types:
+            if name not in params:
+                raise BadInput(f"channel '{channel}' needs the parameter '{name}' ({types[name]})")
+        return {
+            name: check_value(kind, params[name], f"parameter '{name}' of channel '{channel}'")
+            for name, kind in types.items()
+        }
+
+    async def _position(self, client: str) -> int:
+        """Up to which result this client has seen everything; a new one begins with what comes from now on."""
+        with contextlib.suppress(NotFoundError):
+            entry = await self._positions.get(client)
+            return int(json.loads(entry.value or b"0"))
+        last = (await self._connection.jetstream().stream_info(RESULTS)).state.last_seq
+        await self._positions.put(client, str(last).encode())
+        return last
+
+    async def _subscribe(self, client: str, channel: str, params: dict[str, Any]) -> dict[str, Any]:
+        jetstream = self._connection.jetstream()
+        identity = subscription_id(channel, params)
+        subject = f"sub.{channel}.{identity}.{client}"
+        async with self._lock(identity):
+            try:
+                known = await jetstream.get_last_msg(SUBSCRIPTIONS, subject, direct=True)
+                since = int(json.loads(known.data or b"{}")["since"])
+            except NotFoundError:
+                since = (await jetstream.stream_info(RESULTS)).state.last_seq
+                await jetstream.publish(subject, json.dumps({"since": since}).encode())
+            if not await self._is_on(channel, identity):
+                await self._tell(channel, identity, params, on=True)
+        return {"id": identity, "channel": channel, "since": since}
+
+    async def unsubscribe(self, question: dict[str, Any]) -> dict[str, Any]:
+        """``subscriptions`` is a list of channel and id."""
+        client = names.client_name(question["client"])
+        jetstream = self._connection.jetstream()
+        for each in question["subscriptions"]:
+            channel, identity = names.client_name(each["channel"]), names.client_name(each["id"])
+            async with self._lock(identity):
+                await jetstream.purge_stream(SUBSCRIPTIONS, subject=f"sub.{channel}.{identity}.{client}")
+                info = await jetstream.stream_info(SUBSCRIPTIONS, subjects_filter=f"sub.{channel}.{identity}.*")
+                if not info.state.subjects and await self._is_on(channel, identity):
+                    await self._tell(channel, identity, {}, on=False)
+        return {}
+
+    async def seen(self, question: dict[str, Any]) -> dict[str, Any]:
+        """A client has had all results up to this one."""
+        await self._positions.put(names.client_name(question["client"]), str(int(question["seq"])).encode())
+        return {}
+
+    def _lock(self, identity: str) -> asyncio.Lock:
+        if len(self._changing) > 10 * AT_ONCE:
+            self._changing = {name: lock for name, lock in self._changing.items() if lock.locked()}
+        return self._changing.setdefault(identity, asyncio.Lock())
+
+    async def _is_on(self, channel: str, identity: str) -> bool:
+        try:
+            last = await self._connection.jetstream().get_last_msg(BACKEND, f"be.{channel}.{identity}", direct=True)
+        except NotFoundError:
+            return False
+        return bool(json.loads(last.data or b"{}")["on"])
+
+    async def _tell(self, channel: str, identity: str, params: dict[str, Any], *, on: bool) -> None:
+        event = {"on": on, "params": params}
+        await self._connection.jetstream().publish(f"be.{channel}.{identity}", json.dumps(event).encode())

@@ -1,0 +1,1 @@
+"""The data cluster on Spark: feeds into datasets, channels into results."""

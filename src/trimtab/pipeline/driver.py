@@ -1,0 +1,252 @@
+"""The pipeline's loop: read what is new, execute the channels that are due, publish, write it down; again.
+
+An execution is written down at the hub before it begins and when it is done. Whatever is cut off in between is
+repeated with the same publications, the same subscriptions and the same time, and results that are stored already are
+left out. So every (channel, execution, subscription) has its result once, wherever the driver died.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from trimtab.fleet.channels import RESULTS
+from trimtab.pipeline import publish, tables
+from trimtab.pipeline.datasets import HIDDEN, Arrivals, Keyed
+from trimtab.pipeline.jetstream import JetStream
+from trimtab.pipeline.ledger import Execution, Ledger
+from trimtab.pipeline.nats_source import NatsSource
+from trimtab.pipeline.sql import functions
+from trimtab.pipeline.sql.share import SUB
+from trimtab.pipeline.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from trimtab.pipeline.manifest import App
+    from trimtab.pipeline.nats_wire import Server
+    from trimtab.pipeline.plan import Plan
+
+log = logging.getLogger("trimtab.pipeline")
+PAUSE_S: Final = 0.1  # between rounds that found nothing to do
+STORE_S: Final = 10.0  # between writes of a feed's dataset
+MANY_PAIRS: Final = 3e9  # publications x subscriptions from which an index pays beside an equality
+SOME_PAIRS: Final = 1e6  # and without one
+
+
+@dataclass(slots=True)
+class Done:
+    """What an execution did, for whoever watches."""
+
+    channel: str
+    execution: int
+    publications: int
+    subscriptions: int
+    results: int
+    rows: int
+    indexed: bool
+    took_s: float
+    late_s: float  # from its time to its last result
+
+
+@dataclass(slots=True)
+class Due:
+    """When a channel is to be executed next, in seconds since 1970; 0 whenever there is something new."""
+
+    period_s: float
+    next_at: float = field(default=0.0)
+
+    def start(self, now: float) -> None:
+        if self.period_s:
+            self.next_at = (math.floor(now / self.period_s) + 1) * self.period_s
+
+    def is_now(self, now: float) -> bool:
+        return now >= self.next_at
+
+
+class Driver:
+    """One application."""
+
+    def __init__(
+        self, spark: SparkSession, server: Server, app: App, plans: dict[str, Plan], folder: Path,
+        told: Callable[[Done], None] = lambda done: None,
+    ) -> None:  # fmt: skip
+        self.app = app
+        self.plans = plans
+        self.spark = spark
+        self._server = server
+        self._told = told
+        self._folder = folder
+        self.arrivals = {name: Arrivals(spark, server, feed, app.name, folder) for name, feed in app.feeds.items()}
+        self._keyed: dict[str, Keyed] = {}
+        self._static: dict[str, DataFrame] = {}
+        self.subscriptions = Subscriptions(spark, server, plans)
+        self._due = {name: Due(plan.channel.period_s) for name, plan in plans.items()}
+        self._stored_at = time.monotonic()
+        self.ledger = Ledger(app.name)
+        self._jetstream = JetStream(server)
+
+    def start(self) -> None:
+        """Read the files and the ledger, and repeat what was cut off."""
+        functions.register(self.spark)
+        self.spark.dataSource.register(NatsSource)
+        for dataset in self.app.datasets.values():
+            if dataset.kind == "static":
+                self._static[dataset.name] = tables.static(self.spark, dataset)
+            elif dataset.kind == "keyed":
+                arrivals = self.arrivals[dataset.feed]
+                self._keyed[dataset.name] = Keyed(self.spark, dataset, arrivals, self._folder)
+        self.ledger = Ledger.read(self._jetstream, self.app.name)
+        self._begin_where_it_ended()
+        self.subscriptions.follow(self._jetstream)
+        now = time.time()
+        for due in self._due.values():
+            due.start(now)
+        for name in self.plans:
+            cut_off = self.ledger.channels[name]
+            if not cut_off.done:
+                self._read_up_to(cut_off)
+                log.info("channel %s: execution %d was cut off; repeating it", name, cut_off.number)
+                self._perform(name, cut_off, repeated=True)
+
+    def _begin_where_it_ended(self) -> None:
+        """Channels that are new begin with what comes from now on."""
+        last = {name: arrivals.last(self._jetstream) for name, arrivals in self.arrivals.items()}
+        for name, plan in self.plans.items():
+            if name not in self.ledger.channels:
+                here = {feed: last[feed] for feed in plan.feeds}
+                self.ledger.write_channel(self._jetstream, name, Execution(0, here, here))
+        for name, arrivals in self.arrivals.items():
+            stored = self.ledger.stored.get(name)
+            if stored is None:
+                stored = last[name]
+                self.ledger.write_stored(self._jetstream, name, stored)
+            floors = [stored, *(self._consumed(channel).get(name, stored) for channel in self.plans)]
+            after = {stream: min(floor.get(stream, last[name][stream]) for floor in floors) for stream in last[name]}
+            arrivals.start(after, stored)
+
+    def _consumed(self, channel: str) -> dict[str, dict[str, int]]:
+        entry = self.ledger.channels[channel]
+        return entry.upto if entry.done else entry.after
+
+    def _read_up_to(self, execution: Execution) -> None:
+        for feed, upto in execution.upto.items():
+            arrivals = self.arrivals[feed]
+            while any(arrivals.upto[stream] < at for stream, at in upto.items()):
+                arrivals.read(self._jetstream)
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        while not stopping():
+            if not self.round():
+                time.sleep(PAUSE_S)
+        self.store()
+
+    def round(self) -> bool:
+        """Whether there was anything to do."""
+        self.subscriptions.follow(self._jetstream)
+        now = time.time()
+        came = sum(arrivals.read(self._jetstream) for arrivals in self.arrivals.values())
+        executed = [self._execute(name, now) for name, due in self._due.items() if due.is_now(now)]
+        if time.monotonic() - self._stored_at > STORE_S:
+            self.store()
+        for name, arrivals in self.arrivals.items():
+            consumed = (self._consumed(channel) for channel in self.plans)
+            arrivals.forget([each[name] for each in consumed if name in each])
+        return bool(came) or any(executed)
+
+    def store(self) -> None:
+        self._stored_at = time.monotonic()
+        for name, arrivals in self.arrivals.items():
+            stored = arrivals.store()
+            if stored is not None:
+                self.ledger.write_stored(self._jetstream, name, stored)
+
+    def _execute(self, name: str, now: float) -> bool:
+        """A channel whose time has come, unless there is nothing new to it; whether it was executed."""
+        plan, due, before = self.plans[name], self._due[name], self.ledger.channels[name]
+        at = due.next_at or now
+        due.start(now)
+        upto = {feed: dict(self.arrivals[feed].upto) for feed in plan.feeds}
+        if upto == before.upto and not (plan.always and plan.channel.period_s):
+            return False
+        execution = Execution(
+            before.number + 1, before.upto, upto, self.subscriptions.version,
+            datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
+            self._jetstream.info(RESULTS).last, done=False,
+        )  # fmt: skip
+        self._perform(name, execution)
+        return True
+
+    def _perform(self, name: str, execution: Execution, *, repeated: bool = False) -> None:
+        began = time.time()
+        if not repeated:
+            self.ledger.write_channel(self._jetstream, name, execution)
+        publications = self._show_tables(self.plans[name], execution)
+        version = execution.version if repeated else None
+        subscriptions, levels = self.subscriptions.show(name, version)
+        counts: dict[str, int] = {}
+        indexed = False
+        if subscriptions:
+            sql, indexed = self._choose(self.plans[name], publications, subscriptions, levels)
+            counts = self._publish(name, execution, self._answer(sql, execution), repeated=repeated)
+        self._commit(name, execution)
+        ended = time.time()
+        late = ended - datetime.fromisoformat(execution.at).timestamp()
+        self._told(
+            Done(
+                name, execution.number, publications, subscriptions, counts.get("messages", 0), counts.get("rows", 0),
+                indexed, ended - began, late,
+            )
+        )  # fmt: skip
+
+    def _show_tables(self, plan: Plan, execution: Execution) -> int:
+        """The tables that the query reads, as of this execution; how many publications it is about."""
+        count = 0
+        for name in plan.query.tables:
+            if name in self.arrivals:
+                rows, some = self.arrivals[name].between(execution.after[name], execution.upto[name])
+                count += some
+            elif name in self._static:
+                rows = self._static[name]
+            else:
+                dataset = self.app.datasets[name]
+                arrivals = self.arrivals[dataset.feed]
+                upto = execution.upto.get(dataset.feed) or dict(arrivals.upto)
+                rows = self._keyed[name].rows(upto) if name in self._keyed else arrivals.history(upto)
+            rows.drop(*HIDDEN).createOrReplaceTempView(name)
+        return count
+
+    def _choose(
+        self, plan: Plan, publications: int, subscriptions: int, levels: dict[str, tuple[int, ...]]
+    ) -> tuple[str, bool]:
+        """With indexes or without: by how much there is to compare."""
+        if plan.indexed is None or not all(levels.values()):
+            return plan.plain, False
+        pairs = publications * subscriptions
+        if pairs < (MANY_PAIRS if plan.has_equality else SOME_PAIRS):
+            return plan.plain, False
+        return plan.indexed.at(levels, publications < subscriptions), True
+
+    def _answer(self, sql: str, execution: Execution) -> DataFrame:
+        return self.spark.sql(sql.replace("EXECUTION_TIME()", f"TIMESTAMP '{execution.at}'"))
+
+    def _publish(self, name: str, execution: Execution, answer: DataFrame, *, repeated: bool) -> dict[str, int]:
+        results = publish.grouped(answer, self.plans[name].query.columns)
+        if repeated:
+            known = publish.already(self._jetstream, RESULTS, execution.results, name, execution.number)
+            if known:
+                results = results.where(~F.col(SUB).isin(sorted({each.split("/")[2] for each in known})))
+        send = publish.publisher(self._server, name, execution.number, execution.at)
+        return publish.total(results.rdd.mapPartitions(send).collect())
+
+    def _commit(self, name: str, execution: Execution) -> None:
+        self.ledger.write_channel(self._jetstream, name, replace(execution, done=True))

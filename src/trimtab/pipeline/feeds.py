@@ -1,0 +1,110 @@
+"""Publications of a feed: read from their streams, and parsed; what does not fit the schema is kept with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from trimtab.model.types import ddl_name, schema_ddl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from trimtab.pipeline.jetstream import Server
+    from trimtab.pipeline.manifest import Feed
+
+    Positions = Mapping[str, int]  # stream -> sequence of the last message that is in
+
+MESSAGES: Final = "stream string, seq long, time timestamp, subject string, data binary"
+REJECTS: Final = "stream string, seq long, time timestamp, subject string, data string, reason string"
+STREAM: Final = "_stream"  # where a row came from, and when: not seen by channels
+SEQ: Final = "_seq"
+TIME: Final = "_time"
+BAD: Final = "_bad"
+
+
+def streams_of(feed: Feed, app: str) -> dict[str, str]:
+    """Streams at the hub that hold a feed's publications -> subject that each stores."""
+    if feed.topics:  # one for each topic, shared by all feeds of it: NATS allows a subject in one stream only
+        return {f"feed={topic.replace('.', '=')}": f"t.{topic}" for topic in feed.topics}
+    return {f"feed@{app}@{feed.name}": f"feed.{app}.{feed.name}"}
+
+
+def read(spark: SparkSession, server: Server, after: Positions, upto: Positions) -> DataFrame:
+    """``MESSAGES`` with after < seq <= upto of every stream."""
+    parts = []
+    for stream, high in upto.items():
+        low = after.get(stream, 0) + 1
+        if low <= high:
+            options = {"stream": stream, "low": str(low), "high": str(high), **connection(server)}
+            rows = spark.read.format("nats").options(**options).load()
+            parts.append(rows.select(F.lit(stream).alias("stream"), "seq", "time", "subject", "data"))
+    return reduce(lambda one, other: one.unionAll(other), parts) if parts else spark.createDataFrame([], MESSAGES)
+
+
+def connection(server: Server) -> dict[str, str]:
+    """What the source needs to reach a server, as options."""
+    known = {
+        "url": server.url,
+        "user": server.user,
+        "password": server.password,
+        "ca": server.ca,
+        "domain": server.domain,
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+def parsed(messages: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+    """Messages by their schema, with ``_bad`` where they do not fit it."""
+    fields = f"{schema_ddl(schema)}, {BAD} STRING"
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
+    text = F.decode("data", "UTF-8")
+    row = messages.select("*", F.from_json(text, fields, options).alias("_row"))
+    columns = [F.col(f"_row.`{name}`").alias(name) for name in schema]
+    # No object at all gives no row, and an empty text gives neither row nor complaint.
+    bad = F.when(F.col("_row").isNull() | (F.trim(text) == ""), F.coalesce(text, F.lit(""))).otherwise(
+        F.col(f"_row.{BAD}")
+    )
+    return row.select(
+        *columns, F.col("stream").alias(STREAM), F.col("seq").alias(SEQ), F.col("time").alias(TIME), "subject",
+        bad.alias(BAD),
+    )  # fmt: skip
+
+
+def good(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+    """Those that fit: the feed's columns, and where each came from."""
+    return rows.where(F.col(BAD).isNull()).select(*(F.col(f"`{name}`") for name in schema), STREAM, SEQ, TIME)
+
+
+def rejects(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+    """``REJECTS``: those that do not fit, and why."""
+    fields = F.from_json(BAD, "map<string, string>")
+    reasons: list[Column] = [F.when(fields.isNull(), F.lit("it is not a JSON object"))]
+    for name, kind in schema.items():
+        value = fields[name]
+        wrong = value.isNotNull() & F.expr(f"try_cast(_fields['{name}'] AS {ddl_name(kind)})").isNull()
+        said = F.concat(F.lit(f"'{name}' must be {kind}, but is "), F.substring(value, 1, 60))
+        reasons.append(F.when(wrong, said))
+    with_fields = rows.where(F.col(BAD).isNotNull()).withColumn("_fields", fields)
+    reason = F.coalesce(*reasons, F.lit("a value is not of the type in the feed's schema"))
+    return with_fields.select(
+        F.col(STREAM).alias("stream"), F.col(SEQ).alias("seq"), F.col(TIME).alias("time"), "subject",
+        F.col(BAD).alias("data"), reason.alias("reason"),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Segment:
+    """Publications of a feed between two positions, parsed and kept in memory."""
+
+    after: dict[str, int]
+    upto: dict[str, int]
+    rows: DataFrame
+    count: int
+    rejected: int
+    stored: bool = False

@@ -1,0 +1,58 @@
+"""Places in SQL: functions for channels, and the grid that finds what is near without comparing all with all.
+
+Distances are great circles on a sphere of the Earth's mean radius. A place that is not on Earth (a latitude beyond 90,
+a longitude beyond 360, NaN) has no distance: NULL.
+
+The grid has a level for every power of two of degrees. At level ``l`` the Earth is cut into rows of ``2^l`` degrees of
+latitude, and each row into as many cells as make them about as wide as high; so poles and the antimeridian are nothing
+special. A circle is kept in all cells it touches, at the first level whose rows are twice its diameter: two cells on
+average, eight at most away from the poles. A place is looked up in its one cell of every level in use.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+EARTH_KM: Final = 6371.0088
+LEVELS: Final = (-12, 9)  # from 27 m to all of the Earth
+
+_ON_EARTH: Final = "abs(a) <= 90 AND abs(c) <= 90 AND abs(b) <= 360 AND abs(d) <= 360"
+_HALVES: Final = "pow(sin(radians(c - a) / 2), 2) + cos(radians(a)) * cos(radians(c)) * pow(sin(radians(d - b) / 2), 2)"
+PLACES: Final = {  # name -> arguments, type, expression
+    "distance_km": (
+        "a DOUBLE, b DOUBLE, c DOUBLE, d DOUBLE", "DOUBLE",
+        f"CASE WHEN {_ON_EARTH} THEN {2 * EARTH_KM}D * asin(least(1D, sqrt({_HALVES}))) END",
+    ),
+    "bearing_deg": (
+        "a DOUBLE, b DOUBLE, c DOUBLE, d DOUBLE", "DOUBLE",
+        f"CASE WHEN {_ON_EARTH} THEN pmod(degrees(atan2(sin(radians(d - b)) * cos(radians(c)), "
+        "cos(radians(a)) * sin(radians(c)) - sin(radians(a)) * cos(radians(c)) * cos(radians(d - b)))), 360D) END",
+    ),
+    "compass": (
+        "degrees DOUBLE", "STRING",
+        "element_at(array('N', 'NE', 'E', 'SE', 'S', 'SW', 'W', 'NW'), "
+        "CAST(pmod(round(degrees / 45), 8) AS INT) + 1)",
+    ),
+}  # fmt: skip
+
+_MIDDLE: Final = "least(90D, greatest(-90D, y * pow(2D, level) - 90 + pow(2D, level - 1)))"
+GRID: Final = {
+    # A radius as degrees of a great circle, a little too large rather than too small.
+    "_circle_angle": (
+        "km DOUBLE", "DOUBLE", f"CASE WHEN km >= 0 THEN degrees(km / {EARTH_KM}D) * (1D + 1e-9D) + 1e-9D END"
+    ),
+    "_circle_level": (
+        "angle DOUBLE", "INT", f"CAST(greatest({LEVELS[0]}, least({LEVELS[1]}, ceil(log2(4 * angle)))) AS INT)"
+    ),
+    # How far east and west a circle reaches: all around if a pole is in it.
+    "_circle_reach": (
+        "lat DOUBLE, angle DOUBLE", "DOUBLE",
+        "CASE WHEN abs(lat) + angle >= 90 THEN 180D "
+        "ELSE degrees(asin(least(1D, sin(radians(angle)) / cos(radians(lat))))) + 1e-9D END",
+    ),
+    "_place_row": ("lat DOUBLE, level INT", "BIGINT", "floor((lat + 90) / pow(2D, level))"),
+    "_row_cells": (
+        "y BIGINT, level INT", "BIGINT", f"greatest(1L, floor(360 * cos(radians({_MIDDLE})) / pow(2D, level)))"
+    ),
+    "_place_column": ("lon DOUBLE, n BIGINT", "BIGINT", "floor((lon + 180) / 360 * n)"),
+}  # fmt: skip

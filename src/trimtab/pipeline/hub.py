@@ -1,0 +1,71 @@
+"""What the pipeline needs at the hub before it can run: streams for its feeds, a ledger, its channels made known."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from nats.js.api import DiscardPolicy, StorageType, StreamConfig
+from nats.js.errors import NotFoundError
+
+from trimtab.fleet import wire
+from trimtab.pipeline import ledger
+from trimtab.pipeline.feeds import streams_of
+from trimtab.pipeline.nats_wire import Server
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client as Nats
+
+    from trimtab.fleet.credentials import Fleet
+    from trimtab.pipeline.manifest import App
+
+MOST_BYTES: Final = 8 << 30  # of a feed's raw publications at the hub
+
+
+def server_of(fleet: Fleet) -> Server:
+    return Server(fleet.hub, "fleet", fleet.fleet, fleet.tls.ca if fleet.tls else None)
+
+
+def prepare(fleet: Fleet, app: App) -> None:
+    """All there is to prepare; may be done again."""
+    asyncio.run(_prepare(fleet, app))
+
+
+async def _prepare(fleet: Fleet, app: App) -> None:
+    ca = fleet.tls.ca if fleet.tls else None
+    connection = await wire.connect([fleet.hub], "fleet", fleet.fleet, name="trimtab:pipeline", ca=ca, wait_s=10.0)
+    try:
+        for feed in app.feeds.values():
+            for stream, subject in streams_of(feed, app.name).items():
+                # Topics are published without asking for an answer, and none may come: it would go to a subject that
+                # is the message's identity.
+                await _make(connection, StreamConfig(
+                    name=stream, subjects=[subject], storage=StorageType.FILE, allow_direct=True,
+                    no_ack=bool(feed.topics), max_age=feed.retention_s, max_bytes=MOST_BYTES,
+                    discard=DiscardPolicy.OLD,
+                ))  # fmt: skip
+        await _make(connection, StreamConfig(
+            name=ledger.STREAM, subjects=["ledger.*.*.*"], storage=StorageType.FILE, max_msgs_per_subject=1,
+            allow_direct=True,
+        ))  # fmt: skip
+        channels: dict[str, Any] = {
+            name: {"parameters": dict(each.parameters), "period_s": each.period_s, "retention_s": each.retention_s}
+            for name, each in app.channels.items()
+        }
+        await wire.ask(connection, "admin.channels", {"app": app.name, "channels": channels}, 30.0)
+    finally:
+        await connection.close()
+
+
+async def _make(connection: Nats, config: StreamConfig) -> None:
+    jetstream = connection.jetstream()
+    try:
+        known = (await jetstream.stream_info(config.name or "")).config
+    except NotFoundError:
+        await jetstream.add_stream(config)
+        return
+    if (
+        config.max_age is not None and known.max_age is not None
+    ):  # shared with another feed that wants to keep it longer
+        config.max_age = max(config.max_age, known.max_age)
+    await jetstream.update_stream(config)

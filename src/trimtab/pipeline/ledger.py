@@ -1,0 +1,70 @@
+"""What the pipeline has promised and what it has done, at the hub: an execution is written down before it begins.
+
+Everything an execution depends on is in its entry: which publications, which version of the subscriptions, at what
+time. So one that was cut off, wherever, is repeated with the same answer, and nothing depends on what Spark keeps on
+its own disk.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from trimtab.pipeline.jetstream import JetStream
+
+STREAM: Final = "ledger"
+Positions = dict[str, int]  # stream -> sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution of a channel; ``done`` or to be repeated."""
+
+    number: int
+    after: dict[str, Positions]  # feed -> publications that earlier ones were about
+    upto: dict[str, Positions]  # feed -> the last that this one is about
+    version: int = 0  # of the subscriptions
+    at: str = ""  # its time, for the query and the results
+    results: int = 0  # place in the stream of results when it began
+    done: bool = True
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The newest entry of every channel and feed."""
+
+    app: str
+    channels: dict[str, Execution] = field(default_factory=dict)
+    stored: dict[str, Positions] = field(default_factory=dict)  # feed -> what is in its dataset
+
+    @classmethod
+    def read(cls, jetstream: JetStream, app: str) -> Ledger:
+        ledger = cls(app)
+        state = jetstream.info(STREAM)
+        for rows in jetstream.read(STREAM, state.first, state.last):
+            for subject, data in zip(rows.subject, rows.data, strict=True):
+                _, owner, kind, name = subject.decode().split(".")
+                if owner == app:
+                    ledger._take(kind, name, json.loads(data))
+        return ledger
+
+    def _take(self, kind: str, name: str, entry: dict[str, Any]) -> None:
+        if kind == "channel":
+            self.channels[name] = Execution(**entry)
+        else:
+            self.stored[name] = entry["stored"]
+
+    def write_channel(self, jetstream: JetStream, name: str, execution: Execution) -> None:
+        self._write(jetstream, "channel", name, asdict(execution))
+        self.channels[name] = execution
+
+    def write_stored(self, jetstream: JetStream, feed: str, stored: Positions) -> None:
+        self._write(jetstream, "feed", feed, {"stored": stored})
+        self.stored[feed] = stored
+
+    def _write(self, jetstream: JetStream, kind: str, name: str, entry: dict[str, Any]) -> None:
+        data = json.dumps(entry).encode()
+        jetstream.publish([(f"ledger.{self.app}.{kind}.{name}", data, secrets.token_hex(12))])

@@ -1,0 +1,181 @@
+"""One plain connection to a NATS server: the greeting, with TLS or without, messages out, and in by the bufferful."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from trimtab.errors import BadInput
+from trimtab.fleet.credentials import client_context
+
+if TYPE_CHECKING:
+    # The words of the line before it (MSG or HMSG, subject, subscription, ...), its headers if any, its data.
+    Came = tuple[list[bytes], bytes, bytes]
+
+PORT: Final = 4222
+CONNECT_S: Final = 3.0
+SILENCE_S: Final = 10.0  # a server that says nothing for so long, while it is asked, is taken for gone
+RECEIVE_BYTES: Final = 1 << 18
+HELLO: Final = {
+    "verbose": False, "pedantic": False, "headers": True, "no_responders": True, "lang": "python", "version": "1",
+    "protocol": 1, "name": "trimtab-pipeline",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a server is, and who is asking. With ``ca`` (a PEM file) or tls:// no password is sent without TLS."""
+
+    url: str  # nats://host:port or tls://host:port
+    user: str
+    password: str = field(repr=False)
+    ca: str | None = None
+    domain: str | None = None  # of JetStream, if it is not the server's own
+
+    @property
+    def address(self) -> tuple[str, int]:
+        try:
+            parts = urlsplit(self.url if "://" in self.url else f"nats://{self.url}")
+            if parts.scheme in ("nats", "tls") and parts.hostname:
+                return parts.hostname, PORT if parts.port is None else parts.port
+        except ValueError:
+            pass
+        raise BadInput(f"'{self.url}' is no address of a server; one looks like nats://host:{PORT}")
+
+    @property
+    def wants_tls(self) -> bool:
+        return bool(self.ca) or self.url.startswith("tls://")
+
+
+class Broken(Exception):
+    """This connection, or this attempt, has failed; another may not."""
+
+
+class Wire:
+    """Open from the start. Everything here raises ``Broken`` or ``OSError`` when the connection is of no more use."""
+
+    def __init__(self, server: Server, inbox: str) -> None:
+        self.inbox = inbox  # answers come to one token below it
+        self.max_payload = 0
+        self._host, self._port = server.address
+        self._subscriptions = 1  # so far; the first is for answers
+        self._pongs = 0
+        self._buffer = b""
+        self._missing = 1  # bytes at least, until another message is complete
+        self._socket = socket.create_connection((self._host, self._port), CONNECT_S)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._greet(server)
+            self._socket.settimeout(SILENCE_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, frames: bytes) -> None:
+        self._socket.sendall(frames)
+
+    def publish(self, subject: str, reply: str, data: bytes) -> None:
+        self.send(b"%b%b\r\n" % (f"PUB {subject} {reply} {len(data)}\r\n".encode(), data))
+
+    def subscribe(self) -> tuple[str, bytes]:
+        """A subject to put one more token behind, and the number that all that comes to it will bear."""
+        self._subscriptions += 1
+        subject = f"{self.inbox}.own.{self._subscriptions}"
+        self.send(f"SUB {subject}.* {self._subscriptions}\r\n".encode())
+        return subject, b"%d" % self._subscriptions
+
+    def unsubscribe(self, number: bytes) -> None:
+        self.send(b"UNSUB %b\r\n" % number)
+
+    def receive(self) -> list[Came]:
+        """What has come; waits for one message at least."""
+        while True:
+            came = self._parse()
+            if came:
+                return came
+            self._fill()
+
+    def _parse(self) -> list[Came]:
+        buffer, end, at = self._buffer, len(self._buffer), 0
+        came = []
+        self._missing = 1
+        while (stop := buffer.find(b"\r\n", at)) >= 0:
+            words = buffer[at:stop].split(b" ")
+            start = stop + 2
+            if words[0] == b"HMSG":
+                body = start + int(words[-2])
+            elif words[0] == b"MSG":
+                body = start
+            else:
+                self._control(buffer[at:stop])
+                at = start
+                continue
+            stop = start + int(words[-1])
+            if stop + 2 > end:
+                self._missing = stop + 2 - end
+                break
+            came.append((words, buffer[start:body], buffer[body:stop]))
+            at = stop + 2
+        self._buffer = buffer[at:]
+        return came
+
+    def _fill(self) -> None:
+        """Wait for as much as is missing, so that a large message is put together once and not at every piece."""
+        pieces, missing = [self._buffer], self._missing
+        while missing > 0:
+            piece = self._socket.recv(RECEIVE_BYTES)
+            if not piece:
+                raise Broken("the server has closed the connection")
+            pieces.append(piece)
+            missing -= len(piece)
+        self._buffer = b"".join(pieces)
+
+    def _control(self, line: bytes) -> None:
+        if line == b"PING":
+            self.send(b"PONG\r\n")
+        elif line == b"PONG":
+            self._pongs += 1
+        elif line.startswith(b"-ERR"):
+            said = line[5:].decode(errors="replace").strip("'")
+            if "authorization" in said.lower() or "authentication" in said.lower():
+                raise BadInput(f"{self._host}:{self._port} refuses this user and password ({said})")
+            if "permissions" in said.lower():
+                raise BadInput(f"{self._host}:{self._port} does not allow that: {said}")
+            raise Broken(said)
+
+    def _greet(self, server: Server) -> None:
+        while b"\r\n" not in self._buffer:
+            self._fill()
+        line, _, self._buffer = self._buffer.partition(b"\r\n")
+        if not line.startswith(b"INFO "):
+            raise BadInput(f"what listens at {self._host}:{self._port} is no NATS server: it says {line[:40]!r}")
+        info = json.loads(line[5:])
+        self.max_payload = int(info["max_payload"])
+        self._secure(server, info)
+        hello = HELLO | ({"user": server.user, "pass": server.password} if server.user else {})
+        self.send(f"CONNECT {json.dumps(hello)}\r\nSUB {self.inbox}.* 1\r\nPING\r\n".encode())
+        while not self._pongs:
+            self._fill()
+            self._parse()
+
+    def _secure(self, server: Server, info: dict[str, Any]) -> None:
+        """The server's greeting is plain text; from here on all is encrypted, if that is wanted."""
+        where = f"{self._host}:{self._port}"
+        if not server.wants_tls:
+            if info.get("tls_required"):
+                raise BadInput(f"{where} wants TLS: give the file of its certificate authority as ca")
+            return
+        if not (info.get("tls_required") or info.get("tls_available")):
+            raise BadInput(f"{where} does not speak TLS, and without it no password is sent there")
+        context = client_context(server.ca) or ssl.create_default_context()
+        try:
+            self._socket = context.wrap_socket(self._socket, server_hostname=self._host)
+        except ssl.SSLCertVerificationError as error:
+            raise BadInput(f"the certificate of {where} cannot be trusted: {error.verify_message}") from None

@@ -1,0 +1,116 @@
+"""From a channel to its plan: its query checked, shared by all subscriptions, and indexed where that is possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from trimtab.errors import BadInput, BadManifest
+from trimtab.model.types import schema_ddl
+from trimtab.pipeline.sql import functions, index, query, share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from trimtab.pipeline.manifest import App, Channel
+    from trimtab.pipeline.sql.index import Index, Indexed
+    from trimtab.pipeline.sql.query import Query
+
+ALL_WITH_ALL: Final = ("NestedLoopJoin", "CartesianProduct")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One query for all subscriptions of a channel, in one or two ways."""
+
+    channel: Channel
+    query: Query
+    plain: str
+    indexed: Indexed | None
+    feeds: tuple[str, ...]  # whose new publications it is about
+    always: bool  # whether it has an answer also when nothing is new
+
+    @property
+    def has_equality(self) -> bool:
+        """Whether the plain query compares by hash, too."""
+        return all(" = " in each.kind for each in self.indexes)
+
+    @property
+    def indexes(self) -> tuple[Index, ...]:
+        return self.indexed.indexes if self.indexed else ()
+
+
+def compile_channels(app: App) -> dict[str, Plan]:
+    """All channels of an application; the first one that cannot be says why, and where it is."""
+    tables = {name: feed.schema for name, feed in app.feeds.items()}
+    tables |= {name: dataset.schema for name, dataset in app.datasets.items()}
+    for part in app.tables():
+        if hidden := [column for column in part.schema if column.startswith("_")]:
+            raise BadManifest(part.place, f"column '{hidden[0]}': names that begin with '_' are kept for the pipeline")
+    return {name: _compile(channel, app, tables) for name, channel in app.channels.items()}
+
+
+def _compile(channel: Channel, app: App, tables: Mapping[str, Mapping[str, str]]) -> Plan:
+    try:
+        if hidden := [name for name in channel.parameters if name.startswith("_")]:
+            raise BadInput(f"parameter '{hidden[0]}': names that begin with '_' are kept for the pipeline")
+        read = query.read(channel.query, tables, channel.parameters)
+        feeds = tuple(sorted(read.tables & set(app.feeds)))
+        if not feeds:
+            known = ", ".join(sorted(app.feeds))
+            raise BadInput(f"the query reads no feed, so nothing would ever be new; feeds: {known}")
+        shared = share.share(read)
+        indexed = index.use_indexes(shared, tables, channel.parameters)
+        return Plan(channel, read, share.text(shared), indexed, feeds, share.always_answers(shared))
+    except BadManifest:
+        raise
+    except BadInput as error:
+        raise BadManifest(channel.place, f"channel '{channel.name}': {error}") from None
+
+
+def check_plans(spark: SparkSession, app: App, plans: Iterable[Plan]) -> None:
+    """Have Spark analyse every query, and refuse those that would compare everything with everything."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    session = spark.newSession()
+    functions.register(session)
+    for part in app.tables():
+        _empty(session, schema_ddl(part.schema)).createOrReplaceTempView(part.name)
+    for plan in plans:
+        channel = plan.channel
+        try:
+            show = explain(session, plan)
+        except (AnalysisException, ParseException) as error:
+            said = (error.getMessage() or str(error)).split("\n")[0].rstrip(". ")
+            raise BadManifest(channel.place, f"channel '{channel.name}': {said}") from None
+        if channel.parameters and not channel.allow_cross and any(sign in show for sign in ALL_WITH_ALL):
+            raise BadManifest(
+                channel.place,
+                f"channel '{channel.name}' would compare every publication with every subscription: none of its "
+                "conditions says that a column equals a parameter, lies within a radius (distance_km(...) <= ...) or "
+                "between two parameters; add such a condition, or allow_cross: true if there will be few subscriptions",
+            )
+
+
+def explain(session: SparkSession, plan: Plan) -> str:
+    """Spark's physical plan, of the indexed query if there is one; tables must be there."""
+    _empty(session, subscription_ddl(plan.channel)).createOrReplaceTempView(share.SUBSCRIPTIONS)
+    sql = plan.plain
+    if plan.indexed is not None:
+        for each in plan.indexes:
+            session.sql(each.sql).createOrReplaceTempView(each.name)
+        sql = plan.indexed.at({each.name: (0,) for each in plan.indexes})
+    shown: str = session.sql(sql)._jdf.queryExecution().executedPlan().toString()
+    return shown
+
+
+def subscription_ddl(channel: Channel) -> str:
+    columns = schema_ddl(channel.parameters)
+    return f"{share.SUB} STRING{', ' if columns else ''}{columns}"
+
+
+def _empty(session: SparkSession, ddl: str):  # type: ignore[no-untyped-def]
+    """Without rows, but so that Spark does not know it, for it plans nothing for what it knows to be empty."""
+    return session.createDataFrame(session.sparkContext.emptyRDD(), ddl)

@@ -1,0 +1,91 @@
+"""Results on their way out: one message per subscription, stored at the hub exactly once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from trimtab.pipeline.jetstream import JetStream
+from trimtab.pipeline.sql.share import RANK, SUB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from trimtab.pipeline.jetstream import Server
+
+MOST_BYTES: Final = 900_000  # of rows in one message; a result with more comes in parts
+
+
+def grouped(answer: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """``_sub`` and its rows as JSON texts, in their order; rows without an order are in that of their text."""
+    row = F.struct(
+        RANK, F.to_json(F.struct(*(F.col(f"`{name}`") for name in columns)), {"ignoreNullFields": "false"}).alias("row")
+    )
+    rows = F.array_sort(F.collect_list(row))
+    return answer.groupBy(SUB).agg(rows["row"].alias("rows"))
+
+
+def publisher(
+    server: Server, channel: str, execution: int, at: str
+) -> Callable[[Iterable[Any]], Iterator[dict[str, int]]]:
+    """What a Spark task does with its share of the results; it answers with counts."""
+
+    def publish(results: Iterable[Any]) -> Iterator[dict[str, int]]:
+        counts = dict.fromkeys(("subscriptions", "messages", "repeated", "rows", "too_large"), 0)
+
+        def messages() -> Iterator[tuple[str, bytes, str]]:
+            for sub, rows in results:
+                counts["subscriptions"] += 1
+                for part, some in enumerate(_parts(rows, counts)):
+                    counts["messages"] += 1
+                    counts["rows"] += len(some)
+                    head = f'{{"execution": {execution}, "at": "{at}", "part": {part}, "rows": ['
+                    data = f"{head}{', '.join(some)}]}}".encode()
+                    yield f"res.{channel}.{sub}", data, f"{channel}/{execution}/{sub}/{part}"
+
+        with JetStream(server) as jetstream:
+            counts["repeated"] = jetstream.publish(messages())
+        yield counts
+
+    return publish
+
+
+def _parts(rows: list[str], counts: dict[str, int]) -> Iterator[list[str]]:
+    some: list[str] = []
+    size = 0
+    for row in rows:
+        length = len(row.encode())
+        if length > MOST_BYTES:
+            counts["too_large"] += 1
+            continue
+        if size + length > MOST_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(row)
+        size += length
+    if some:
+        yield some
+
+
+def already(jetstream: JetStream, stream: str, after: int, channel: str, execution: int) -> set[str]:
+    """Subscriptions that have this execution's result, found by reading what was stored after ``after``."""
+    found = set()
+    last = jetstream.info(stream).last
+    if last > after:
+        wanted = f"{channel}/{execution}/".encode()
+        for rows in jetstream.read(stream, after + 1, last):
+            for identity in rows.message_id:
+                if identity is not None and identity.startswith(wanted):
+                    found.add(identity.decode())
+    return found
+
+
+def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    whole: dict[str, int] = {}
+    for each in counts:
+        for name, value in each.items():
+            whole[name] = whole.get(name, 0) + value
+    return whole

@@ -1,0 +1,50 @@
+"""One Spark application: how it is configured, and how it is told to be quiet."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from trimtab.pipeline.java import java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+# What suits one machine; every key can be overridden under [spark] of trimtab.toml.
+DEFAULTS: Final = {
+    "spark.master": "local[*]",
+    "spark.driver.memory": "4g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.ansi.enabled": "false",  # one division by zero must not cost all subscriptions their results
+    "spark.sql.crossJoin.enabled": "true",  # whether one is allowed is decided by the channel's check, with a reason
+    "spark.sql.autoBroadcastJoinThreshold": "64MB",
+    "spark.sql.adaptive.enabled": "false",  # executions are small and alike; their plans are chosen by size before
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.artifact.isolation.enabled": "false",
+}
+
+
+def open_session(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The session, started if there is none; takes 5 to 20 s then."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # repeats every error with all its frames
+    builder: Any = SparkSession.builder
+    builder = builder.appName(name)
+    for key, value in {**DEFAULTS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    return session

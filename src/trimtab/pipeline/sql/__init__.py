@@ -1,0 +1,1 @@
+"""A channel's SQL: parsed, checked, and rewritten into one plan for all subscriptions."""

@@ -1,0 +1,380 @@
+"""Finds what an index can serve in a shared query, and rewrites the query to use it.
+
+An index is a long number per subscription and cell: a hash of the parameters that are compared for equality and of the
+cell of a grid (a radius) or of a scale (a range). A publication looks its own cells up, one per level, in a hash join;
+the original conditions decide then. So the index never decides, and need not be exact, only complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sqlglot import exp
+
+from trimtab.pipeline.sql.query import DIALECT
+from trimtab.pipeline.sql.share import SUBSCRIPTIONS, S, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    Types = Mapping[str, Mapping[str, str]]  # table -> column -> type
+    Show = Callable[[exp.Expr], str]  # how an expression is written where it is needed
+
+CELL: Final = "_cell"
+LEVEL: Final = "_level"
+RANGES: Final = (exp.GTE, exp.GT, exp.LTE, exp.LT)
+TURNED: Final = {exp.GTE: exp.LTE, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.LT: exp.GT}
+SCALES: Final = {  # type -> how it becomes a number
+    "int": "{0}", "long": "{0}", "double": "{0}", "date": "unix_date({0})", "timestamp": "unix_micros({0})",
+}  # fmt: skip
+NARROWEST: Final = -1000
+# Spans on the real line: cells of 2^level, at the first level that is as wide as the span, so two cells at most; not so
+# narrow that a double could not tell one cell from the next.
+_NARROW: Final = "ceil(log2(greatest(abs(low), abs(high), 1e-300D))) - 40"
+SPANS: Final = {
+    "_span_level": (
+        "low DOUBLE, high DOUBLE", "INT",
+        "CASE WHEN high >= low AND high < double('Infinity') AND low > double('-Infinity') THEN "
+        f"CAST(greatest({NARROWEST}, {_NARROW}, ceil(log2(greatest(high - low, 1e-300D)))) AS INT) END",
+    ),
+    "_span_cells": (
+        "low DOUBLE, high DOUBLE, level INT", "ARRAY<BIGINT>",
+        "CASE WHEN level IS NOT NULL THEN sequence(floor(low / pow(2D, level)), floor(high / pow(2D, level))) END",
+    ),
+    "_span_cell": ("x DOUBLE, level INT", "BIGINT", "floor(x / pow(2D, level))"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One index of a shared query."""
+
+    name: str  # the table that the query reads it from
+    kind: str  # in words
+    sql: str  # its rows: all that a subscription has, and a _level and a _cell
+    probe: str  # the alias of what is looked up in it
+    own: bool  # whether it depends on nothing but the subscriptions, so that it can be kept between executions
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A query that uses indexes; NAME_LEVELS() in it stands for the levels in use."""
+
+    sql: str
+    indexes: tuple[Index, ...]
+
+    def at(self, levels: Mapping[str, Iterable[int]], fewer_publications: bool = True) -> str:
+        """The query for indexes with these levels; the smaller side is sent to every core."""
+        sql = self.sql
+        for index in self.indexes:
+            sql = sql.replace(f"BROADCAST({index.name})", f"BROADCAST({index.probe if fewer_publications else S})")
+            listed = ", ".join(str(level) for level in sorted(levels[index.name]))
+            sql = sql.replace(f"{index.name}_levels()".upper(), f"CAST(array({listed}) AS ARRAY<INT>)")
+        return sql
+
+
+def use_indexes(shared: exp.Query, types: Types, parameters: Mapping[str, str]) -> Indexed | None:
+    """The same query with an index in every block that can use one; None if none can."""
+    tree = shared.copy()
+    made: list[Index] = []
+    for select in list(tree.find_all(exp.Select)):
+        first = select.args.get("from_")
+        if first is not None and first.this.name == SUBSCRIPTIONS:
+            block = _Block(select, types, parameters)
+            index = block.use(f"_index_{len(made)}")
+            if index is not None:
+                made.append(index)
+    return Indexed(tree.sql(DIALECT, pretty=True), tuple(made)) if made else None
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A new column."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A row for every element of an array."""
+
+    name: str
+    value: str
+
+
+Step = Let | Each
+
+
+def _keyed(sql: str, alias: str, steps: list[Step], key: list[str], *, keep: set[str]) -> str:
+    """``sql`` with _cell, the hash of ``key``. One step inside the other, so that Spark computes each value once."""
+    for step in steps:
+        value = f"explode({step.value})" if isinstance(step, Each) else step.value
+        sql = f"SELECT {alias}.*, {value} AS {step.name} FROM ({sql}) AS {alias}"
+    gone = ", ".join(step.name for step in steps if step.name not in keep)
+    return f"SELECT {alias}.* EXCEPT ({gone}), xxhash64({', '.join(key)}) AS {CELL} FROM ({sql}) AS {alias}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Circle:
+    """A place of the probe within a radius of the side's."""
+
+    probe: str
+    place: list[exp.Expr]
+    centre: list[exp.Expr]
+    km: exp.Expr
+
+    def needs(self) -> set[str]:
+        return _tables(*self.centre, self.km)
+
+    def words(self) -> str:
+        return f"radius around ({', '.join(_sql(each) for each in self.centre)})"
+
+    def side(self, show: Show) -> list[Step]:
+        (lat, lon), km = (show(each) for each in self.centre), show(self.km)
+        return [
+            Let("_angle", f"CASE WHEN abs({lat}) <= 90 AND abs({lon}) <= 360 THEN _circle_angle({km}) END"),
+            Let(LEVEL, "_circle_level(_angle)"),
+            Let("_reach", f"_circle_reach({lat}, _angle)"),
+            Let("_south", f"_place_row(greatest(-90D, {lat} - _angle), {LEVEL})"),
+            Let("_north", f"_place_row(least(90D, {lat} + _angle), {LEVEL})"),
+            Each("_y", "sequence(_south, _north)"),
+            Let("_n", f"_row_cells(_y, {LEVEL})"),
+            Let("_west", f"_place_column({lon} - _reach, _n)"),
+            Let("_east", f"least(_place_column({lon} + _reach, _n), _west + _n - 1)"),
+            Each("_x", "sequence(_west, _east)"),
+        ]
+
+    def key(self) -> str:
+        return "_y, pmod(_x, _n)"
+
+    def look_up(self) -> list[Step]:
+        lat, lon = (_sql(each) for each in self.place)
+        on_earth = f"abs({lat}) <= 90 AND abs({lon}) <= 360"
+        return [
+            Let("_y", f"CASE WHEN {on_earth} THEN _place_row({lat}, {LEVEL}) END"),
+            Let("_n", f"_row_cells(_y, {LEVEL})"),
+            Let("_x", f"_place_column({lon}, _n)"),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A column of the probe between two values of the side."""
+
+    column: exp.Column
+    low: exp.Expr
+    high: exp.Expr
+    scale: str
+
+    @property
+    def probe(self) -> str:
+        return self.column.table
+
+    def needs(self) -> set[str]:
+        return _tables(self.low, self.high)
+
+    def words(self) -> str:
+        return f"range of {_sql(self.column)}"
+
+    def _ends(self, show: Show) -> str:
+        return ", ".join(f"CAST({self.scale.format(show(each))} AS DOUBLE)" for each in (self.low, self.high))
+
+    def side(self, show: Show) -> list[Step]:
+        ends = self._ends(show)
+        return [
+            Let(LEVEL, f"_span_level({ends})"),
+            Let("_cells", f"_span_cells({ends}, {LEVEL})"),
+            Each("_y", "_cells"),
+        ]
+
+    def key(self) -> str:
+        return "_y"
+
+    def look_up(self) -> list[Step]:
+        return [Let("_y", f"_span_cell(CAST({self.scale.format(_sql(self.column))} AS DOUBLE), {LEVEL})")]
+
+
+class _Block:
+    def __init__(self, select: exp.Select, types: Types, parameters: Mapping[str, str]) -> None:
+        self.select = select
+        self.joins: list[exp.Join] = select.args.get("joins") or []
+        self.inner = {j.alias_or_name: j for j in self.joins if j.side == "" and j.kind in ("", "CROSS", "INNER")}
+        where = select.args.get("where")
+        found = [where.this] if where else []
+        found += [join.args["on"] for join in self.inner.values() if join.args.get("on")]
+        self.conditions = [each for condition in found for each in _flat(condition)]
+        self.types = {alias: types.get(join.this.name, {}) for alias, join in self.inner.items()} | {S: parameters}
+
+    def use(self, name: str) -> Index | None:
+        matches: list[_Circle | _Span] = [*self._circles(), *self._spans()]
+        return self._rewrite(matches[0], name) if matches else None
+
+    # What could be served.
+
+    def _circles(self) -> Iterable[_Circle]:
+        for condition in self.conditions:
+            call, radius = _below(condition)
+            if not (isinstance(call, exp.Anonymous) and call.name.lower() == "distance_km" and radius is not None):
+                continue
+            ends = (call.expressions[:2], call.expressions[2:])
+            for place, centre in (ends, ends[::-1]):
+                probes, needs = _tables(*place), _tables(*centre, radius)
+                probe = next(iter(probes), "")
+                if probes == {probe} and probe in self.inner and needs and self._reach(probe) >= needs:
+                    yield _Circle(probe, place, centre, radius)
+
+    def _spans(self) -> Iterable[_Span]:
+        lows: dict[str, exp.Expr] = {}
+        highs: dict[str, exp.Expr] = {}
+        columns: dict[str, exp.Column] = {}
+        for condition in self.conditions:
+            for column, kind, bound in _bounds(condition):
+                needs = _tables(bound)
+                if column.table in self.inner and needs and self._reach(column.table) >= needs:
+                    columns[_sql(column)] = column
+                    (lows if kind in (exp.GTE, exp.GT) else highs).setdefault(_sql(column), bound)
+        for text, column in columns.items():
+            scale = SCALES.get(self.types[column.table].get(column.name, ""))
+            if scale is not None and text in lows and text in highs:
+                yield _Span(column, lows[text], highs[text], scale)
+
+    def _reach(self, probe: str) -> set[str]:
+        """Relations that hang by equality on the subscription, without going by ``probe``."""
+        side = {S}
+        while True:
+            more = {
+                alias
+                for alias in self.inner
+                if alias not in side and alias != probe and any(self._ties(alias, side))
+            }  # fmt: skip
+            if not more:
+                return side
+            side |= more
+
+    def _ties(self, alias: str, side: set[str]) -> Iterable[exp.Expr]:
+        for condition in self.conditions:
+            if isinstance(condition, exp.EQ):
+                ends = (condition.this, condition.expression)
+                for own, other in (ends, ends[::-1]):
+                    if _tables(own) == {alias} and _tables(other) and _tables(other) <= side:
+                        yield condition
+
+    # How it is used.
+
+    def _rewrite(self, match: _Circle | _Span, name: str) -> Index:
+        probe, side = match.probe, {S}
+        inside: list[str] = []
+        if match.needs() != {S}:  # the side is more than the subscription: join it first
+            side = self._reach(probe)
+            inside = [alias for alias in self.inner if alias in side]
+        equal = list(self._equalities(probe, side))
+        sql = self._side(match, inside, [mine for _, mine in equal])
+        self._look_up(match, name, [theirs for theirs, _ in equal])
+        self._take_inside(inside, name)
+        words = [match.words(), *(f"{_sql(theirs)} = {_sql(mine)}" for theirs, mine in equal)]
+        self.select.set("hint", exp.Hint(expressions=[exp.Anonymous(this="BROADCAST", expressions=[exp.column(name)])]))
+        return Index(name, " and ".join(words), sql, probe, own=not inside)
+
+    def _equalities(self, probe: str, side: set[str]) -> Iterable[tuple[exp.Expr, exp.Expr]]:
+        for condition in self._ties(probe, side):
+            ends = (condition.this, condition.expression)
+            theirs, mine = ends if _tables(ends[0]) == {probe} else ends[::-1]
+            types = {self._type(theirs), self._type(mine)}
+            if len(types) == 1 and types != {None}:
+                yield theirs, mine
+
+    def _type(self, expression: exp.Expr) -> str | None:
+        if not isinstance(expression, exp.Column):
+            return None
+        return self.types.get(expression.table, {}).get(expression.name)
+
+    def _side(self, match: _Circle | _Span, inside: list[str], equal: list[exp.Expr]) -> str:
+        """The subscriptions (and what they are joined with), once for every cell."""
+        sql = f"SELECT {S}.* FROM {SUBSCRIPTIONS} AS {S}"
+        if inside:
+            used = {c.sql(): c for c in self.select.find_all(exp.Column) if c.table in inside}
+            columns = [f"{_sql(column)} AS {_kept(column)}" for column in used.values()]
+            joins = " ".join(f"CROSS JOIN {_sql(self.inner[alias].this)}" for alias in inside)
+            known = {S, *inside}
+            conditions = [_sql(c) for c in self.conditions if _tables(c) <= known and not c.find(exp.Select)]
+            sql = (
+                f"SELECT {', '.join([f'{S}.*', *columns])} FROM {SUBSCRIPTIONS} AS {S} {joins} "
+                f"WHERE {' AND '.join(conditions)}"
+            )
+
+        def show(expression: exp.Expr) -> str:
+            return _sql(_renamed(expression.copy(), inside))
+
+        return _keyed(sql, S, match.side(show), [*map(show, equal), LEVEL, match.key()], keep={LEVEL})
+
+    def _look_up(self, match: _Circle | _Span, name: str, equal: list[exp.Expr]) -> None:
+        join, alias = self.inner[match.probe], match.probe
+        steps = [Each(LEVEL, f"{name}_levels()"), *match.look_up()]
+        key = [*map(_sql, equal), LEVEL, match.key()]
+        exploded = parse(_keyed(f"SELECT {alias}.* FROM _probe AS {alias}", alias, steps, key, keep=set()))
+        probe = next(table for table in exploded.find_all(exp.Table) if table.name == "_probe")
+        probe.replace(join.this.copy())
+        join.set("this", exp.Subquery(this=exploded, alias=exp.TableAlias(this=exp.to_identifier(alias))))
+        self.select.where(exp.EQ(this=exp.column(CELL, alias), expression=exp.column(CELL, S)), copy=False)
+
+    def _take_inside(self, inside: list[str], name: str) -> None:
+        """The side is read from the index; what is part of it is no longer joined."""
+        self.select.set("from_", exp.From(this=exp.to_table(name, alias=S)))
+        for alias in inside:
+            on = self.inner[alias].args.get("on")
+            if on is not None:  # it may speak of others, too
+                self.select.where(on.copy(), copy=False)
+        self.select.set("joins", [join for join in self.joins if join.alias_or_name not in inside])
+        for column in list(self.select.find_all(exp.Column)):
+            if column.table in inside:
+                column.replace(exp.column(_kept(column), S))
+
+
+def _kept(column: exp.Column) -> str:
+    return f"_{column.table}__{column.name}"
+
+
+def _renamed(tree: exp.Expr, inside: list[str]) -> exp.Expr:
+    return tree.transform(
+        lambda node: exp.column(_kept(node), S) if isinstance(node, exp.Column) and node.table in inside else node
+    )
+
+
+def _flat(condition: exp.Expr) -> list[exp.Expr]:
+    condition = condition.unnest()
+    if isinstance(condition, exp.And):
+        return [*_flat(condition.this), *_flat(condition.expression)]
+    return [condition]
+
+
+def _tables(*expressions: exp.Expr) -> set[str]:
+    return {column.table for each in expressions for column in each.find_all(exp.Column)}
+
+
+def _below(condition: exp.Expr) -> tuple[exp.Expr | None, exp.Expr | None]:
+    """(x, y) of x <= y, however it is written."""
+    if isinstance(condition, (exp.LTE, exp.LT)):
+        return condition.this.unnest(), condition.expression.unnest()
+    if isinstance(condition, (exp.GTE, exp.GT)):
+        return condition.expression.unnest(), condition.this.unnest()
+    return None, None
+
+
+def _bounds(condition: exp.Expr) -> Iterable[tuple[exp.Column, type[exp.Expr], exp.Expr]]:
+    """(column, comparison, bound) of what bounds a column."""
+    if isinstance(condition, exp.Between) and isinstance(condition.this.unnest(), exp.Column):
+        yield condition.this.unnest(), exp.GTE, condition.args["low"]
+        yield condition.this.unnest(), exp.LTE, condition.args["high"]
+    for kind in RANGES:
+        if type(condition) is kind:
+            left, right = condition.this.unnest(), condition.expression.unnest()
+            if isinstance(left, exp.Column) and left.table != S:
+                yield left, kind, right
+            if isinstance(right, exp.Column) and right.table != S:
+                yield right, TURNED[kind], left
+
+
+def _sql(expression: exp.Expr) -> str:
+    return expression.sql(DIALECT)

@@ -1,0 +1,62 @@
+"""Datasets as Spark sees them: files, everything that has come by a feed, and the latest row per key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from trimtab.errors import BadManifest
+from trimtab.model.types import schema_ddl
+from trimtab.pipeline.feeds import SEQ, STREAM, TIME
+from trimtab.pipeline.manifest import file_format
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from trimtab.pipeline.manifest import Dataset
+
+
+def static(spark: SparkSession, dataset: Dataset) -> DataFrame:
+    """The rows of a file, all of them read once, so that a file that does not match its schema is found out now."""
+    from pyspark.errors import PySparkException
+
+    assert dataset.file is not None
+    kind = file_format(dataset.file)
+    reader = spark.read.schema(schema_ddl(dataset.schema)).option("mode", "FAILFAST")
+    if kind == "csv":
+        reader = reader.option("header", True).option("enforceSchema", False)
+    try:
+        rows = reader.format(kind).load(str(dataset.file))
+        if kind == "parquet":
+            rows = spark.read.parquet(str(dataset.file)).select(*(f"`{name}`" for name in dataset.schema))
+            rows = rows.to(rows.sparkSession.createDataFrame([], schema_ddl(dataset.schema)).schema)
+        rows = rows.cache()
+        rows.count()
+    except PySparkException as error:
+        raise BadManifest(
+            dataset.place, f"dataset '{dataset.name}': {dataset.file} does not match its schema: {_reason(error)}"
+        ) from None
+    return rows
+
+
+def latest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Of all rows with one key, the one that came last; rows without a key are left out."""
+    newest = F.max_by(F.struct("*"), F.struct(TIME, STREAM, SEQ)).alias("_newest")
+    known = [F.col(f"`{name}`").isNotNull() for name in key]
+    kept = rows
+    for condition in known:
+        kept = kept.where(condition)
+    return kept.groupBy(*(F.col(f"`{name}`") for name in key)).agg(newest).select("_newest.*")
+
+
+def _reason(error: Exception) -> str:
+    """What Spark says at the bottom of all it says."""
+    said = str(error)
+    for line in reversed(said.split("Caused by: ")):
+        text = line.split("\n")[0].strip()
+        if text:
+            return text.removeprefix("java.lang.").split(": ", 1)[-1].rstrip(". ")
+    return said.split("\n")[0]
