@@ -6,6 +6,10 @@
     cert = "cert.pem"
     key = "key.pem"
 
+    [spark]
+    master = "local[2]"     # any setting of Spark, without the leading "spark."
+    "driver.memory" = "8g"
+
 ``TRIMTAB_CONFIG`` names another file; ``TRIMTAB_TLS=1`` or ``0`` overrides ``tls.enabled``.
 """
 
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,12 +25,13 @@ from trimtab.errors import BadInput
 from trimtab.fleet.credentials import Tls
 
 FILE: Final = "trimtab.toml"
-KNOWN: Final = {"tls": ("enabled", "ca", "cert", "key")}
+KNOWN: Final = {"tls": ("enabled", "ca", "cert", "key"), "spark": ()}  # table -> keys; none: any
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     tls: bool | Tls = False
+    spark: dict[str, str] = field(default_factory=dict)
 
 
 def load() -> Config:
@@ -45,9 +50,21 @@ def load() -> Config:
         if table not in KNOWN or not isinstance(keys, dict):
             raise BadInput(f"{path}: there is no table [{table}]; known: {', '.join(f'[{name}]' for name in KNOWN)}")
         for key in keys:
-            if key not in KNOWN[table]:
+            if KNOWN[table] and key not in KNOWN[table]:
                 raise BadInput(f"{path}: [{table}] has no key '{key}'; known: {', '.join(KNOWN[table])}")
-    return Config(_tls(path, content.get("tls", {})))
+    return Config(_tls(path, content.get("tls", {})), _spark(path, content.get("spark", {})))
+
+
+def _spark(path: Path, table: dict[str, Any]) -> dict[str, str]:
+    settings = {}
+    for key, value in table.items():
+        if isinstance(value, (dict, list)):
+            raise BadInput(
+                f"{path}: [spark] {key} = {value!r} must be text, a number, true or false; quote dotted keys"
+            )
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        settings[key if key.startswith("spark.") else f"spark.{key}"] = text
+    return settings
 
 
 def _tls(path: Path, table: dict[str, Any]) -> bool | Tls:

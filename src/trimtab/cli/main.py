@@ -26,6 +26,10 @@ COMMANDS = {
     "move": "a topic, client or link to another broker, live",
     "drain": "everything off a broker",
     "moves": "the history of moves",
+    "pipeline": "the data cluster of an application, on Spark",
+    "channel": "how a channel is executed",
+    "channels": "channels and their parameters",
+    "subscribe": "results of a channel, as they come",
     "lab": "the papers' experiments, redrawn",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,8 +13,6 @@ from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from trimtab.fleet.launch import Launch
     from trimtab.fleet.supervisor import Child
 
@@ -26,34 +25,54 @@ if TYPE_CHECKING:
     "--tls/--no-tls", default=None, help="TLS on every connection [default: [tls] of trimtab.toml, else off]."
 )
 @click.option("--executors", type=click.IntRange(1, 1024), default=16, show_default=True, help="Moves at once.")
+@click.option("--app", type=click.Path(dir_okay=False), help="Manifest of an application: run its pipeline, too.")
 @home_option
 @output.json_option
-def up(brokers: int, stores: str, tls: bool | None, executors: int, home: str | None, as_json: bool) -> None:
+def up(
+    brokers: int, stores: str, tls: bool | None, executors: int, app: str | None, home: str | None, as_json: bool
+) -> None:
     """Start a hub and a number of brokers on free loopback ports, until Ctrl-C.
 
     Credentials are made once and kept in the fleet's folder, for its owner only; so are stored messages and the
     registry: the next start goes on with them.
     """
-    asyncio.run(_up(home_of(home), brokers, int(stores), tls, executors, as_json))
+    asyncio.run(_up(home_of(home), brokers, int(stores), tls, executors, app, as_json))
 
 
-async def _up(home: Path, brokers: int, stores: int, tls: bool | None, executors: int, as_json: bool) -> None:
+async def _up(
+    home: Path, brokers: int, stores: int, tls: bool | None, executors: int, app: str | None, as_json: bool
+) -> None:
     from trimtab.config import load
     from trimtab.fleet.launch import Launch
 
+    if app is not None:
+        check_application(Path(app))
     chosen = load().tls if tls is None else tls
     names = [f"b{number}" for number in range(1, brokers + 1)]
     async with Launch(home, tls=chosen, executors=executors, on_restart=told) as launch:
         with output.progress(quiet=as_json) as bar:
-            step = bar.add_task("starting", total=brokers + 2)
+            step = bar.add_task("starting", total=brokers + 2 + (app is not None))
             await launch.start_hub()
             bar.advance(step)
             for name in names:
                 await launch.start_broker(name, stores=stores)
                 bar.advance(step)
             await launch.ready(names)
+            if app is not None:
+                bar.update(step, description="starting Spark")
+                await launch.start_pipeline(Path(app))
         show(launch, as_json)
         await until_told_to_stop()
+
+
+def check_application(path: Path) -> None:
+    """Before anything is started: what is wrong with the manifest, and whether there is a Java."""
+    from trimtab.pipeline.java import java_home
+    from trimtab.pipeline.manifest import load as load_manifest
+    from trimtab.pipeline.plan import compile_channels
+
+    compile_channels(load_manifest(path))
+    java_home()
 
 
 async def until_told_to_stop() -> None:

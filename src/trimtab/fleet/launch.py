@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import names, server, wire
 from trimtab.fleet.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, read_secret, write_secret
+from trimtab.fleet.lock import lock
 from trimtab.fleet.server import Address, Front
 from trimtab.fleet.supervisor import Child, Supervisor
 
@@ -62,8 +63,8 @@ class Launch:
         if self._admin is not None:
             await self._admin.close()
         await self.supervisor.stop()
-        for lock in self._locks.values():
-            lock.close()
+        for held in self._locks.values():
+            held.close()
 
     @property
     def scheme(self) -> str:
@@ -86,6 +87,17 @@ class Launch:
         folder = self.home / names.HUB
         await self._server(names.HUB, server.hub_config(self.fleet, client, leaf, folder / "store"), client)
         self._python("keeper", "trimtab.fleet.keeper", str(self.home), str(self.executors))
+
+    async def start_pipeline(self, manifest: Path) -> None:
+        """The data cluster of an application, in a process of its own; returns when it serves."""
+        ready = self.home / "pipeline" / "ready"
+        ready.unlink(missing_ok=True)
+        self._python("pipeline", "trimtab.cli.main", "pipeline", str(manifest.resolve()), "--home", str(self.home))
+        child = self.supervisor.find("pipeline")
+        while not ready.exists():
+            if child.restarts:
+                raise BadInput(f"the pipeline does not start: {child.tail()} ({child.log})")
+            await asyncio.sleep(0.1)
 
     def join(self, path: Path) -> None:
         """Be part of the fleet whose file this is."""
@@ -198,21 +210,9 @@ class Launch:
 
     def _lock(self, name: str) -> None:
         """Two servers on the same stored data would spoil it."""
-        import fcntl
-
-        if name in self._locks:
-            return
-        folder = self.home / name
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = (folder / "lock").open("w")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            handle.close()
-            raise BadInput(
-                f"'{name}' of the fleet in {self.home} runs already; stop it, or choose another --home"
-            ) from None
-        self._locks[name] = handle
+        if name not in self._locks:
+            what = f"'{name}' of the fleet in {self.home}"
+            self._locks[name] = lock(self.home / name, what, "stop it, or choose another --home")
 
     async def _listening(self, child: Child, address: Address) -> None:
         loop = asyncio.get_running_loop()

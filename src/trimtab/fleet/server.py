@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from trimtab.fleet.credentials import Fleet, Tls
 
 MAX_PAYLOAD: Final = 1024 * 1024
+# A stream's limit counts as used from the start; by the size of the disk, only some dozens would be allowed. What is
+# really stored is limited by each stream.
+MAX_STORE: Final = 1 << 50
 OWN_PORTS: Final = range(20_000, 32_768)  # below those that systems give to outgoing connections
 # What an application may do: nothing that changes a stream, a route, or another part of the fleet.
 CLIENT_MAY: Final[dict[str, Any]] = {
@@ -129,7 +132,7 @@ def hub_config(fleet: Fleet, client: Address, leaf: Address, store: Path) -> str
             "server_name": names.HUB,
             "listen": str(client),
             "max_payload": MAX_PAYLOAD,
-            "jetstream": {"store_dir": str(store), "domain": names.HUB},
+            "jetstream": {"store_dir": str(store), "domain": names.HUB, "max_file_store": MAX_STORE},
             "leafnodes": {"listen": str(leaf)} | _tls(fleet.tls),
             **_tls(fleet.tls),
             **_accounts(fleet, jetstream=True),
@@ -177,7 +180,7 @@ def store_config(
         "server_name": f"{broker}-store-{number}",
         "listen": str(client),
         "max_payload": MAX_PAYLOAD,
-        "jetstream": {"store_dir": str(folder), "domain": broker},
+        "jetstream": {"store_dir": str(folder), "domain": broker, "max_file_store": MAX_STORE},
         "leafnodes": {"remotes": [up], "reconnect": "1s"},
         **_tls(fleet.tls),
         **_accounts(fleet, door=broker, jetstream=True),

@@ -22,6 +22,7 @@ from trimtab.pipeline.datasets import HIDDEN, Arrivals, Keyed
 from trimtab.pipeline.jetstream import JetStream
 from trimtab.pipeline.ledger import Execution, Ledger
 from trimtab.pipeline.nats_source import NatsSource
+from trimtab.pipeline.plan import with_time
 from trimtab.pipeline.sql import functions
 from trimtab.pipeline.sql.share import SUB
 from trimtab.pipeline.subscriptions import Subscriptions
@@ -95,8 +96,14 @@ class Driver:
         self.ledger = Ledger(app.name)
         self._jetstream = JetStream(server)
 
-    def start(self) -> None:
-        """Read the files and the ledger, and repeat what was cut off."""
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._jetstream.close()
+
+    def load(self) -> None:
+        """Read the files of static datasets. Nothing outside has been changed yet."""
         functions.register(self.spark)
         self.spark.dataSource.register(NatsSource)
         for dataset in self.app.datasets.values():
@@ -105,6 +112,9 @@ class Driver:
             elif dataset.kind == "keyed":
                 arrivals = self.arrivals[dataset.feed]
                 self._keyed[dataset.name] = Keyed(self.spark, dataset, arrivals, self._folder)
+
+    def start(self) -> None:
+        """Read the ledger, and repeat what was cut off."""
         self.ledger = Ledger.read(self._jetstream, self.app.name)
         self._begin_where_it_ended()
         self.subscriptions.follow(self._jetstream)
@@ -178,6 +188,9 @@ class Driver:
         upto = {feed: dict(self.arrivals[feed].upto) for feed in plan.feeds}
         if upto == before.upto and not (plan.always and plan.channel.period_s):
             return False
+        if not self.subscriptions.count(name):  # nobody will ever be owed these publications
+            self.ledger.write_channel(self._jetstream, name, replace(before, upto=upto))
+            return False
         execution = Execution(
             before.number + 1, before.upto, upto, self.subscriptions.version,
             datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
@@ -191,20 +204,16 @@ class Driver:
         if not repeated:
             self.ledger.write_channel(self._jetstream, name, execution)
         publications = self._show_tables(self.plans[name], execution)
-        version = execution.version if repeated else None
-        subscriptions, levels = self.subscriptions.show(name, version)
-        counts: dict[str, int] = {}
-        indexed = False
-        if subscriptions:
-            sql, indexed = self._choose(self.plans[name], publications, subscriptions, levels)
-            counts = self._publish(name, execution, self._answer(sql, execution), repeated=repeated)
+        subscriptions, levels = self.subscriptions.show(name, execution.version if repeated else None)
+        sql, indexed = self._choose(self.plans[name], publications, subscriptions, levels)
+        counts = self._publish(name, execution, self._answer(sql, execution), repeated=repeated)
         self._commit(name, execution)
         ended = time.time()
         late = ended - datetime.fromisoformat(execution.at).timestamp()
         self._told(
             Done(
-                name, execution.number, publications, subscriptions, counts.get("messages", 0), counts.get("rows", 0),
-                indexed, ended - began, late,
+                name, execution.number, publications, subscriptions, counts["messages"], counts["rows"], indexed,
+                ended - began, late,
             )
         )  # fmt: skip
 
@@ -237,7 +246,7 @@ class Driver:
         return plan.indexed.at(levels, publications < subscriptions), True
 
     def _answer(self, sql: str, execution: Execution) -> DataFrame:
-        return self.spark.sql(sql.replace("EXECUTION_TIME()", f"TIMESTAMP '{execution.at}'"))
+        return self.spark.sql(with_time(sql, execution.at))
 
     def _publish(self, name: str, execution: Execution, answer: DataFrame, *, repeated: bool) -> dict[str, int]:
         results = publish.grouped(answer, self.plans[name].query.columns)

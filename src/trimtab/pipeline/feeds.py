@@ -63,13 +63,12 @@ def parsed(messages: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     """Messages by their schema, with ``_bad`` where they do not fit it."""
     fields = f"{schema_ddl(schema)}, {BAD} STRING"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
-    text = F.decode("data", "UTF-8")
-    row = messages.select("*", F.from_json(text, fields, options).alias("_row"))
+    text = F.make_valid_utf8(F.col("data").cast("string"))
+    row = messages.select("*", text.alias("_text"), F.from_json(text, fields, options).alias("_row"))
     columns = [F.col(f"_row.`{name}`").alias(name) for name in schema]
     # No object at all gives no row, and an empty text gives neither row nor complaint.
-    bad = F.when(F.col("_row").isNull() | (F.trim(text) == ""), F.coalesce(text, F.lit(""))).otherwise(
-        F.col(f"_row.{BAD}")
-    )
+    nothing = F.col("_row").isNull() | (F.trim("_text") == "") | ~F.is_valid_utf8(F.col("data").cast("string"))
+    bad = F.when(nothing, F.col("_text")).otherwise(F.col(f"_row.{BAD}"))
     return row.select(
         *columns, F.col("stream").alias(STREAM), F.col("seq").alias(SEQ), F.col("time").alias(TIME), "subject",
         bad.alias(BAD),

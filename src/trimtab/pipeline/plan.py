@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trimtab.pipeline.sql.index import Index, Indexed
     from trimtab.pipeline.sql.query import Query
 
+EPOCH: Final = "1970-01-01T00:00:00Z"
 ALL_WITH_ALL: Final = ("NestedLoopJoin", "CartesianProduct")
 
 
@@ -74,18 +75,15 @@ def check_plans(spark: SparkSession, app: App, plans: Iterable[Plan]) -> None:
     """Have Spark analyse every query, and refuse those that would compare everything with everything."""
     from pyspark.errors import AnalysisException, ParseException
 
-    session = spark.newSession()
-    functions.register(session)
-    for part in app.tables():
-        _empty(session, schema_ddl(part.schema)).createOrReplaceTempView(part.name)
+    session = _session(spark, app)
     for plan in plans:
         channel = plan.channel
         try:
-            show = explain(session, plan)
+            shown = _physical(session, plan)
         except (AnalysisException, ParseException) as error:
             said = (error.getMessage() or str(error)).split("\n")[0].rstrip(". ")
             raise BadManifest(channel.place, f"channel '{channel.name}': {said}") from None
-        if channel.parameters and not channel.allow_cross and any(sign in show for sign in ALL_WITH_ALL):
+        if channel.parameters and not channel.allow_cross and any(sign in shown for sign in ALL_WITH_ALL):
             raise BadManifest(
                 channel.place,
                 f"channel '{channel.name}' would compare every publication with every subscription: none of its "
@@ -94,16 +92,34 @@ def check_plans(spark: SparkSession, app: App, plans: Iterable[Plan]) -> None:
             )
 
 
-def explain(session: SparkSession, plan: Plan) -> str:
-    """Spark's physical plan, of the indexed query if there is one; tables must be there."""
+def explain(spark: SparkSession, app: App, plan: Plan) -> str:
+    """Spark's physical plan, of the indexed query if there is one."""
+    return _physical(_session(spark, app), plan)
+
+
+def _session(spark: SparkSession, app: App) -> SparkSession:
+    """One with empty tables, beside the one that works."""
+    session = spark.newSession()
+    functions.register(session)
+    for part in app.tables():
+        _empty(session, schema_ddl(part.schema)).createOrReplaceTempView(part.name)
+    return session
+
+
+def _physical(session: SparkSession, plan: Plan) -> str:
     _empty(session, subscription_ddl(plan.channel)).createOrReplaceTempView(share.SUBSCRIPTIONS)
     sql = plan.plain
     if plan.indexed is not None:
         for each in plan.indexes:
             session.sql(each.sql).createOrReplaceTempView(each.name)
         sql = plan.indexed.at({each.name: (0,) for each in plan.indexes})
-    shown: str = session.sql(sql)._jdf.queryExecution().executedPlan().toString()
+    shown: str = session.sql(with_time(sql, EPOCH))._jdf.queryExecution().executedPlan().toString()
     return shown
+
+
+def with_time(sql: str, at: str) -> str:
+    """The query at an execution's time."""
+    return sql.replace("EXECUTION_TIME()", f"TIMESTAMP '{at}'")
 
 
 def subscription_ddl(channel: Channel) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from trimtab.pipeline.jetstream import Server
 
+COUNTS: Final = ("subscriptions", "messages", "repeated", "rows", "too_large")
 MOST_BYTES: Final = 900_000  # of rows in one message; a result with more comes in parts
 
 
@@ -34,7 +35,7 @@ def publisher(
     """What a Spark task does with its share of the results; it answers with counts."""
 
     def publish(results: Iterable[Any]) -> Iterator[dict[str, int]]:
-        counts = dict.fromkeys(("subscriptions", "messages", "repeated", "rows", "too_large"), 0)
+        counts = dict.fromkeys(COUNTS, 0)
 
         def messages() -> Iterator[tuple[str, bytes, str]]:
             for sub, rows in results:
@@ -84,8 +85,8 @@ def already(jetstream: JetStream, stream: str, after: int, channel: str, executi
 
 
 def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    whole: dict[str, int] = {}
+    whole = dict.fromkeys(COUNTS, 0)
     for each in counts:
         for name, value in each.items():
-            whole[name] = whole.get(name, 0) + value
+            whole[name] += value
     return whole

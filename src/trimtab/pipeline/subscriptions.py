@@ -74,6 +74,15 @@ class Subscriptions:
                         self._tables[channel].changes[identity] = Change(event["on"], event["params"], seq)
         self.version = last
 
+    def count(self, channel: str) -> int:
+        """About how many there are now; 0 only if there are none."""
+        table = self._tables[channel]
+        if table.base is None and self.version:
+            self._make(table, self.version)
+        changed = sum(1 for change in table.changes.values() if change.on)
+        gone = sum(1 for change in table.changes.values() if not change.on)
+        return max(table.count - gone, 0) + changed
+
     def show(self, channel: str, version: int | None = None) -> tuple[int, dict[str, tuple[int, ...]]]:
         """Make the channel's table the view that its query reads; how many there are, and its indexes' levels.
 
@@ -88,7 +97,7 @@ class Subscriptions:
             self._make(table, self.version)
         rows = self._with_changes(table)
         rows.createOrReplaceTempView(SUBSCRIPTIONS)
-        return max(0, table.count + sum(1 if c.on else -1 for c in table.changes.values())), self._show_indexes(table)
+        return table.count + len(table.changes), self._show_indexes(table)
 
     def _make(self, table: Table, version: int) -> None:
         channel = table.plan.channel
@@ -154,7 +163,7 @@ def latest_subscriptions(events: DataFrame, channel: str, parameters: dict[str, 
     """The subscriptions of a channel after all these events: ``_sub`` and a column for every parameter."""
     own = events.where(F.col("subject").startswith(f"be.{channel}."))
     newest = own.groupBy("subject").agg(F.max_by("data", "seq").alias("data"))
-    text = F.from_json(F.decode("data", "UTF-8"), "on BOOLEAN, params STRING")
+    text = F.from_json(F.col("data").cast("string"), "on BOOLEAN, params STRING")
     known = newest.select(F.element_at(F.split("subject", "[.]"), -1).alias(SUB), text.alias("_event")).where(
         "_event.on"
     )

@@ -1,0 +1,29 @@
+"""``trimtab channels``: what can be subscribed to."""
+
+from __future__ import annotations
+
+import click
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_option, state
+
+
+@click.command()
+@home_option
+@output.json_option
+def channels(home: str | None, as_json: bool) -> None:
+    """Channels with their application, parameters and period."""
+    known = state(home, "channel")["entries"]
+    if as_json:
+        output.print_json([{"channel": name, **value} for name, value in sorted(known.items())])
+        return
+    rows = [
+        (
+            name,
+            value["app"],
+            ", ".join(f"{parameter}: {kind}" for parameter, kind in value["parameters"].items()),
+            f"{value['period_s']:g} s" if value["period_s"] else "continuous",
+        )
+        for name, value in sorted(known.items())
+    ]
+    output.print_table(f"{len(rows)} channels", ["channel", "application", "parameters", "period"], rows, left=range(3))

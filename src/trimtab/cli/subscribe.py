@@ -1,0 +1,72 @@
+"""``trimtab subscribe``: results of a channel, as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_of, home_option, state
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command()
+@click.argument("channel")
+@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter; again for each.")
+@click.option("--name", help="Of the subscriber: one that returns gets what came meanwhile [default: a new one].")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after so many results [default: Ctrl-C].")
+@click.option("--end", is_flag=True, help="Unsubscribe when stopping, so that nothing is kept.")
+@home_option
+@output.json_option
+def subscribe(
+    channel: str, params: tuple[str, ...], name: str | None, count: int | None, end: bool, home: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Subscribe to CHANNEL with these parameters and print its results."""
+    from trimtab.errors import BadInput, UnknownName
+    from trimtab.model.types import parse_text
+
+    known = state(home, "channel")["entries"]
+    if channel not in known:
+        raise UnknownName("channel", channel, sorted(known))
+    types = known[channel]["parameters"]
+    values = {}
+    for each in params:
+        key, equals, text = each.partition("=")
+        if not equals:
+            raise BadInput(f"--param {each!r} must be NAME=VALUE")
+        if key not in types:
+            raise UnknownName(f"parameter of channel '{channel}'", key, sorted(types))
+        values[key] = parse_text(types[key], text, f"parameter '{key}'")
+    asyncio.run(_subscribe(home_of(home), channel, values, name, count, end, as_json))
+
+
+async def _subscribe(
+    home: Path, channel: str, params: dict[str, Any], name: str | None, count: int | None, end: bool, as_json: bool
+) -> None:
+    from trimtab.fleet.client import connect
+
+    async with connect(home, name=name) as client:
+        subscription = await client.subscribe_channel(channel, **params)
+        if not as_json:
+            click.echo(f"subscribed to '{channel}' as '{client.name}'; stop with Ctrl-C", err=True)
+        got = 0
+        async for result in subscription:
+            if as_json:
+                shown = {"channel": channel, "execution": result.execution, "at": result.at, "rows": result.rows}
+                click.echo(json.dumps(shown, ensure_ascii=False))
+            else:
+                for row in result.rows:
+                    click.echo(f"{result.at} #{result.execution}  " + "  ".join(f"{k}={v}" for k, v in row.items()))
+            sys.stdout.flush()
+            got += 1
+            if count is not None and got >= count:
+                break
+        if end:
+            await client.unsubscribe_channel(subscription)

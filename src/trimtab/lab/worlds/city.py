@@ -1,0 +1,365 @@
+"""A made-up city for the emergency application: people move along its streets, things happen, people want to know.
+
+The map (streets, squares, shelters) is the same for every seed; the seed decides what happens on it. Nothing depends on
+how the time is cut: a person's hundredth trip and the emergencies of the tenth minute have generators of their own.
+
+After Nguyen et al. (DEBS'19), 6.1, who let the ONE simulator move people through Helsinki: random waypoints (Johnson &
+Maltz, 1996) along a grid of streets, and emergencies that each set off a cluster of reports (Neyman & Scott, 1958).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+
+from trimtab.errors import BadKnob
+from trimtab.pipeline.geography import EARTH_KM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Whole = NDArray[np.int64]
+    T = TypeVar("T")
+
+CENTRE: Final = (47.0707, 15.4395)  # latitude, longitude
+SIDE_M: Final = 10_000.0
+BLOCK_M: Final = 250.0  # between parallel streets
+WALKING_M_S: Final = (0.8, 1.8)
+DRIVING_M_S: Final = (5.0, 13.9)
+DRIVERS: Final = 0.3  # share of the people
+PAUSE_S: Final = (10.0, 60.0)  # between two trips: at least, and on average beyond that
+TO_SQUARES: Final = 0.6  # share of the trips and of the emergencies that have to do with one of the squares
+ZIPF: Final = 1.3  # the n-th most popular of anything is chosen in proportion to n^-ZIPF
+
+KINDS: Final = {  # most frequent first -> reports of one emergency, on average; what somebody sees
+    "medical": (2.0, "Somebody has collapsed and needs an ambulance."),
+    "crash": (5.0, "Two cars have run into each other."),
+    "crime": (2.5, "People are fighting, and one has a knife."),
+    "fire": (12.0, "There is smoke coming from a roof, and flames in the window."),
+    "outage": (9.0, "All lights are off in this street."),
+    "flood": (7.0, "Water is standing knee-deep in the road."),
+    "storm": (8.0, "A tree has come down across the street."),
+    "gas": (4.0, "It smells of gas in the stairwell."),
+}
+DETAILS: Final = (
+    "Nobody seems to be hurt.", "At least two people need help.", "Children are among those affected.",
+    "Traffic is backing up on both sides.", "The entrance on the north side is blocked.", "It is getting worse.",
+    "Neighbours are helping as well as they can.", "Somebody has already called, but nobody is here yet.",
+    "You cannot pass by car; come on foot from the next crossing.", "I am staying here and can show the way.",
+    "The house number is hard to see from the street.", "There was a loud noise some minutes ago.",
+)  # fmt: skip
+WORDS: Final = (25, 420)  # characters of details in a report, which make it 200 to 700 bytes on the wire
+SLOT_S: Final = 60.0  # emergencies are drawn for a minute at a time
+LINGER_S: Final = (60.0, 300.0)  # reports come so long after their emergency: mean of an exponential, and its end
+SPREAD_M: Final = (500.0, 80.0)  # emergencies around their square, reports around their emergency
+
+_FRONT: Final = ("Mill", "Castle", "River", "Garden", "Station", "Harbour", "College", "Chapel")
+_BACK: Final = ("Square", "Market", "Bridge", "Gate", "Park")
+_HOUSES: Final = {"school": 250, "sports hall": 400, "library": 60, "church": 120, "town hall": 90}  # -> beds
+
+_MAP, _PEOPLE, _TRIPS, _EMERGENCIES, _SUBSCRIPTIONS = range(5)  # what a generator draws, part of its seed
+_MAP_SEED: Final = 2019
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Positions:
+    """Where everybody is. Row ``i`` is person ``i``."""
+
+    at_s: float
+    lat: Floats  # degrees
+    lon: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What somebody has seen."""
+
+    at_s: float
+    emergency: int  # a number for what is reported; many reports have the same
+    kind: str
+    lat: float
+    lon: float
+    severity: int  # 1 to 5
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """A place that people go to, and subscribe to."""
+
+    name: str
+    x: int  # in blocks from the south-west corner
+    y: int
+    lat: float
+    lon: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shelter:
+    id: str
+    name: str
+    lat: float
+    lon: float
+    beds: int
+
+
+def _rng(seed: int, *what: int) -> np.random.Generator:
+    return np.random.default_rng([seed, *what])
+
+
+def _popularity(count: int) -> Floats:
+    weight: Floats = np.arange(1, count + 1, dtype=np.float64) ** -ZIPF
+    return np.asarray(weight / weight.sum())
+
+
+def to_earth(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Latitude and longitude of metres from the south-west corner; over 10 km, flat is round enough (0.1 %)."""
+    metre = 180.0 / (math.pi * EARTH_KM * 1_000)  # in degrees
+    lat, lon = CENTRE
+    return lat + (y - SIDE_M / 2) * metre, lon + (x - SIDE_M / 2) * metre / math.cos(math.radians(lat))
+
+
+def _map() -> tuple[Square, ...]:
+    """Forty squares at crossings, the most popular one first: more in the middle than at the edge."""
+    rng = _rng(_MAP_SEED, _MAP)
+    last = round(SIDE_M / BLOCK_M)
+    chosen: dict[tuple[int, int], None] = {}
+    while len(chosen) < len(_FRONT) * len(_BACK):
+        x, y = np.clip(np.rint(rng.normal(last / 2, last / 5, 2)), 0, last).astype(int).tolist()
+        chosen[x, y] = None
+    names = [f"{front} {back}" for front in _FRONT for back in _BACK]
+    lat, lon = to_earth(*(BLOCK_M * np.array(list(chosen), dtype=np.float64).T))
+    order = rng.permutation(len(names)).tolist()
+    return tuple(
+        Square(names[at], *place, round(float(a), 5), round(float(b), 5))
+        for at, place, a, b in zip(order, chosen, lat, lon, strict=True)
+    )
+
+
+SQUARES: Final = _map()
+
+
+def shelters() -> list[Shelter]:
+    """Five houses around every square."""
+    rng = _rng(_MAP_SEED, _MAP, 1)
+    made: list[Shelter] = []
+    for square in SQUARES:
+        for house, beds in _HOUSES.items():
+            around = rng.normal((square.x * BLOCK_M, square.y * BLOCK_M), 600.0)
+            lat, lon = to_earth(*np.clip(around, 0.0, SIDE_M))
+            room = int(rng.integers(beds // 2, 3 * beds // 2))
+            name = f"{square.name} {house}"
+            made.append(Shelter(f"s{len(made) + 1:03}", name, round(float(lat), 5), round(float(lon), 5), room))
+    return made
+
+
+def shelters_csv() -> str:
+    """examples/emergency/shelters.csv."""
+    lines = [f"{each.id},{each.name},{each.lat:.5f},{each.lon:.5f},{each.beds}" for each in shelters()]
+    return "\n".join(["id,name,lat,lon,beds", *lines, ""])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trip:
+    """The same trip of everybody: all first trips, all second ones, ..."""
+
+    x: Whole  # where to, in blocks
+    y: Whole
+    x_first: NDArray[np.bool_]  # there are two ways around the corner
+    speed_m_s: Floats
+    pause_s: Floats  # before it
+
+
+class _Movement:
+    """Who is on which trip. Where somebody is follows from the trip and the time alone, so steps leave no trace."""
+
+    def __init__(self, seed: int, people: int) -> None:
+        self._seed = seed
+        self._last = round(SIDE_M / BLOCK_M)  # the last street's number
+        rng = _rng(seed, _PEOPLE)
+        drives = rng.random(people) < DRIVERS
+        self._slowest = np.where(drives, DRIVING_M_S[0], WALKING_M_S[0])
+        self._fastest = np.where(drives, DRIVING_M_S[1], WALKING_M_S[1])
+        self._drawn: dict[int, _Trip] = {}
+        self._number = np.zeros(people, dtype=np.int64)  # of the trip everybody is on
+        self._from = np.stack(self._destinations(rng, people))  # (2, people), in blocks
+        self._to = self._from.copy()
+        self._x_first = np.zeros(people, dtype=bool)
+        self._speed_m_s = np.ones(people)
+        self._leave_s = np.zeros(people)
+        self._end_s = np.zeros(people)
+        self._take(np.arange(people))
+        # The city was there before: everybody is somewhere on a trip at time 0.
+        ahead = rng.random(people) * self._end_s
+        self._leave_s -= ahead
+        self._end_s -= ahead
+
+    def _destinations(self, rng: np.random.Generator, count: int) -> tuple[Whole, Whole]:
+        anywhere = rng.integers(0, self._last, (2, count), endpoint=True)
+        square = rng.choice(len(SQUARES), count, p=_popularity(len(SQUARES)))
+        there = np.array([(each.x, each.y) for each in SQUARES], dtype=np.int64)[square].T
+        x, y = np.where(rng.random(count) < TO_SQUARES, there, anywhere)
+        return x, y
+
+    def _trip(self, number: int) -> _Trip:
+        if number not in self._drawn:
+            rng, people = _rng(self._seed, _TRIPS, number), len(self._number)
+            x, y = self._destinations(rng, people)
+            speed = self._slowest + rng.random(people) * (self._fastest - self._slowest)
+            pause = PAUSE_S[0] + rng.exponential(PAUSE_S[1], people)
+            self._drawn[number] = _Trip(x, y, rng.random(people) < 0.5, speed, pause)
+        return self._drawn[number]
+
+    def _take(self, who: Whole) -> None:
+        """Their next trips."""
+        self._number[who] += 1
+        self._from[:, who] = self._to[:, who]
+        for number in np.unique(self._number[who]).tolist():
+            trip, some = self._trip(number), who[self._number[who] == number]
+            self._to[:, some] = trip.x[some], trip.y[some]
+            self._x_first[some] = trip.x_first[some]
+            self._speed_m_s[some] = trip.speed_m_s[some]
+            self._leave_s[some] = self._end_s[some] + trip.pause_s[some]
+        far_m = BLOCK_M * np.abs(self._to[:, who] - self._from[:, who]).sum(axis=0)
+        self._end_s[who] = self._leave_s[who] + far_m / self._speed_m_s[who]
+
+    def at(self, time_s: float) -> tuple[Floats, Floats]:
+        """Metres from the south-west corner; ``time_s`` never goes back."""
+        while (over := np.flatnonzero(self._end_s <= time_s)).size:
+            self._take(over)
+        oldest = int(self._number.min())
+        self._drawn = {number: trip for number, trip in self._drawn.items() if number > oldest}
+        gone_m = np.maximum(0.0, (time_s - self._leave_s) * self._speed_m_s)
+        way = BLOCK_M * (self._to - self._from)  # (2, people), signed
+        first = np.where(self._x_first, np.abs(way[0]), np.abs(way[1]))
+        legs = np.minimum(gone_m, first), np.maximum(0.0, gone_m - first)
+        along = np.where(self._x_first, legs, legs[::-1])
+        x, y = BLOCK_M * self._from + np.sign(way) * np.minimum(along, np.abs(way))
+        return x, y
+
+
+# channel -> how popular it is, and what a subscription to it says. 400 people make about 2,400 subscriptions, of which
+# about 700 are different; Nguyen counts about 2,200 and 600.
+CHANNELS: Final[dict[str, tuple[float, tuple[str, ...]]]] = {
+    "reports_of_kind": (0.24, ("kind",)),
+    "kind_near_place": (0.16, ("kind", "place")),
+    "near_me": (0.04, ("me",)),
+    "severe_near_me": (0.03, ("me", "severity")),
+    "counts_around": (0.19, ("place",)),
+    "worst_three": (0.18, ("place",)),
+    "flare_ups": (0.16, ("place", "least")),
+}
+KM: Final = (1.0, 2.0, 0.5)  # radii, most popular first
+SEVERE: Final = (4, 3, 5)
+LEAST: Final = (5, 10, 20)
+
+
+class City:
+    """``people`` of them; ``report_rate_per_s`` is over all kinds, in the mean."""
+
+    def __init__(self, seed: int = 0, people: int = 400, *, report_rate_per_s: float = 5.5) -> None:
+        for knob, value, least in (("seed", seed, 0), ("people", people, 1)):
+            if value < least:
+                raise BadKnob("city", knob, value, f"at least {least}")
+        if not 0.0 <= report_rate_per_s <= 10_000.0:
+            raise BadKnob("city", "report_rate_per_s", report_rate_per_s, "in [0, 10000]")
+        self.seed = seed
+        self.names = tuple(f"p{number:04}" for number in range(people))
+        self.time_s = 0.0
+        self._movement = _Movement(seed, people)
+        self._likely = _popularity(len(KINDS))
+        per_emergency = float(self._likely @ np.array([mean for mean, _ in KINDS.values()]))
+        self._emergencies_per_s = report_rate_per_s / per_emergency
+        self._slots: dict[int, list[Report]] = {}
+
+    def step(self, dt_s: float) -> Positions:
+        """Let the time pass."""
+        if not 0.0 <= dt_s < math.inf:
+            raise BadKnob("city", "dt_s", dt_s, "zero or more, and finite")
+        self.time_s += dt_s
+        return Positions(self.time_s, *to_earth(*self._movement.at(self.time_s)))
+
+    def reports(self, t0_s: float, t1_s: float) -> list[Report]:
+        """Those of t0_s <= time < t1_s, in the order of their times. They have nothing to do with ``step``."""
+        if not 0.0 <= t0_s <= t1_s < math.inf:
+            raise BadKnob("city", "t0_s, t1_s", (t0_s, t1_s), "such that 0 <= t0_s <= t1_s")
+        first = math.floor((t0_s - LINGER_S[1]) / SLOT_S)
+        slots = range(first, math.floor(t1_s / SLOT_S) + 1)
+        known = self._slots
+        self._slots = {slot: known[slot] if slot in known else list(self._drawn(slot)) for slot in slots}
+        found = (each for slot in slots for each in self._slots[slot] if t0_s <= each.at_s < t1_s)
+        return sorted(found, key=lambda report: report.at_s)
+
+    def _drawn(self, slot: int) -> Iterator[Report]:
+        """All reports of the emergencies that begin in a minute; those before time 0 have reports after it, too."""
+        minute = slot + math.ceil(LINGER_S[1] / SLOT_S)  # not below 0
+        rng = _rng(self.seed, _EMERGENCIES, minute)
+        kinds, popular = list(KINDS), _popularity(len(SQUARES))
+        for number in range(rng.poisson(self._emergencies_per_s * SLOT_S)):
+            kind = kinds[rng.choice(len(kinds), p=self._likely)]
+            square = SQUARES[rng.choice(len(SQUARES), p=popular)]
+            near = rng.normal((square.x * BLOCK_M, square.y * BLOCK_M), SPREAD_M[0])
+            place = near if rng.random() < TO_SQUARES else rng.uniform(0.0, SIDE_M, 2)
+            began_s, severity = SLOT_S * (slot + rng.random()), rng.integers(1, 5, endpoint=True)
+            mean, seen = KINDS[kind]
+            count = 1 + rng.poisson(mean - 1.0)
+            until, mean_s = -math.expm1(-LINGER_S[1] / LINGER_S[0]), LINGER_S[0]
+            at_s = began_s - mean_s * np.log1p(-until * rng.random(count))  # exponential, cut off at the end
+            lat, lon = to_earth(*np.clip(rng.normal(place, SPREAD_M[1], (count, 2)), 0.0, SIDE_M).T)
+            felt = np.clip(severity + rng.integers(-1, 1, count, endpoint=True), 1, 5)
+            said = f" ({square.name})" if place is near else ""
+            columns = (at_s.tolist(), lat.round(6).tolist(), lon.round(6).tolist(), felt.tolist())
+            for at, a, b, how_bad in zip(*columns, strict=True):
+                yield Report(at, 1_000 * minute + number, kind, a, b, how_bad, f"{seen} {_details(rng)}{said}")
+
+    def subscriptions(self, person: int) -> list[tuple[str, dict[str, Any]]]:
+        """Channel and parameters: one to five channels, one to three different subscriptions to each."""
+        rng = _rng(self.seed, _SUBSCRIPTIONS, person)
+        popular = [weight for weight, _ in CHANNELS.values()]
+        chosen = rng.choice(list(CHANNELS), rng.integers(1, 5, endpoint=True), replace=False, p=popular).tolist()
+        made = []
+        for channel in chosen:
+            _, says = CHANNELS[channel]
+            count = rng.integers(1, 3, endpoint=True)
+            different: list[dict[str, Any]] = []
+            while len(different) < count:
+                params: dict[str, Any] = {}
+                for part in says:
+                    params |= self._part(part, person, rng)
+                if params not in different:
+                    different.append(params)
+            made += [(channel, params) for params in different]
+        return made
+
+    def _part(self, part: str, person: int, rng: np.random.Generator) -> dict[str, Any]:
+        """Values that several channels have in common."""
+        if part == "kind":
+            return {"kind": _one_of(rng, tuple(KINDS))}
+        if part == "place":
+            square = _one_of(rng, SQUARES)
+            return {"lat": square.lat, "lon": square.lon, "km": _one_of(rng, KM)}
+        if part == "me":
+            return {"user": self.names[person], "km": _one_of(rng, KM)}
+        return {part: _one_of(rng, SEVERE if part == "severity" else LEAST)}
+
+
+def _one_of(rng: np.random.Generator, values: Sequence[T]) -> T:
+    """The first are the most popular."""
+    return values[int(rng.choice(len(values), p=_popularity(len(values))))]
+
+
+def _details(rng: np.random.Generator) -> str:
+    room = int(rng.integers(*WORDS))
+    said: list[str] = []
+    for at in rng.permutation(len(DETAILS)).tolist():
+        said.append(DETAILS[at])
+        room -= len(DETAILS[at]) + 1
+        if room < 0:
+            break
+    return " ".join(said)

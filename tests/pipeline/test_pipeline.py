@@ -1,0 +1,357 @@
+"""The pipeline on a real fleet and a real Spark: publications in, results out, whoever dies in between."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+
+import pytest
+
+from fleet_helpers import until
+from trimtab.errors import BadInput
+from trimtab.fleet.credentials import Fleet
+from trimtab.pipeline import hub
+from trimtab.pipeline.driver import Driver
+from trimtab.pipeline.jetstream import JetStream
+from trimtab.pipeline.manifest import load
+from trimtab.pipeline.plan import compile_channels
+
+pytestmark = pytest.mark.timeout(240)
+_numbers = itertools.count()
+
+MANIFEST = """
+app: {app}
+feeds:
+  reports:
+    topic: {app}.reports
+    schema: {{id: string, kind: string, lat: double, lon: double, severity: int}}
+  positions:
+    topic: {app}.positions
+    schema: {{user: string, lat: double, lon: double}}
+datasets:
+  users: {{feed: positions, key: user}}
+  report_log: {{feed: reports}}
+  shelters:
+    file: shelters.csv
+    schema: {{name: string, kind: string, beds: int}}
+channels:
+  {app}-kind:
+    parameters: {{kind: string}}
+    period: continuous
+    query: SELECT id, severity FROM reports WHERE kind = :kind
+  {app}-near:
+    parameters: {{user: string, km: double}}
+    period: continuous
+    query: >
+      SELECT r.id FROM reports r JOIN users u ON u.user = :user
+      WHERE distance_km(r.lat, r.lon, u.lat, u.lon) <= :km
+  {app}-history:
+    parameters: {{kind: string}}
+    period: continuous
+    query: >
+      SELECT r.id, count(*) AS so_far, max(s.beds) AS beds FROM reports r
+      JOIN report_log l ON l.kind = r.kind LEFT JOIN shelters s ON s.kind = r.kind
+      WHERE r.kind = :kind GROUP BY r.id
+"""
+
+
+class Dead(BaseException):
+    """The driver has died here."""
+
+
+class Mortal(Driver):
+    """Dies when it is told to, the way a killed process does: without another word."""
+
+    dies_at = ""
+
+    def _perform(self, name, execution, *, repeated=False):
+        self._maybe_die("begun") if repeated else None
+        super()._perform(name, execution, repeated=repeated)
+
+    def _answer(self, sql, execution):
+        self._maybe_die("executing")
+        return super()._answer(sql, execution)
+
+    def _publish(self, name, execution, answer, *, repeated):
+        if self.dies_at == "publishing":  # half of them are out
+            super()._publish(name, execution, answer.where("hash(_sub) % 2 = 0"), repeated=repeated)
+            raise Dead
+        return super()._publish(name, execution, answer, repeated=repeated)
+
+    def _commit(self, name, execution):
+        self._maybe_die("committing")
+        super()._commit(name, execution)
+
+    def _maybe_die(self, phase):
+        if self.dies_at == phase:
+            raise Dead
+
+
+class Application:
+    """One application on the fleet, whose pipeline is run round by round."""
+
+    def __init__(self, fleet, spark, folder) -> None:
+        self.name = f"app{next(_numbers)}"
+        path = folder / "app.yaml"
+        (folder / "shelters.csv").write_text("name,kind,beds\nschool,fire,40\ngym,fire,90\n")
+        path.write_text(MANIFEST.format(app=self.name))
+        self.app = load(path)
+        self.plans = compile_channels(self.app)
+        self.known = Fleet.load(fleet.home / "fleet.json")
+        self.done = []
+        self._fleet = fleet
+        self._spark = spark
+        self._folder = folder / "data"
+        self._drivers = []
+        hub.prepare(self.known, self.app)
+        self.driver = self.start()
+
+    def start(self) -> Mortal:
+        driver = Mortal(
+            self._spark, hub.server_of(self.known), self.app, self.plans, self._folder, told=self.done.append
+        )
+        self._drivers.append(driver)
+        driver.load()
+        driver.start()
+        self.driver = driver
+        return driver
+
+    def stop(self) -> None:
+        for driver in self._drivers:
+            driver.__exit__()
+
+    async def rounds(self, condition):
+        async def one():
+            await asyncio.to_thread(self.driver.round)
+            return condition()
+
+        await until(one, 60.0)
+
+    def client(self, name, home="b1"):
+        return self._fleet.client(f"{self.name}-{name}", home)
+
+    async def report(self, client, *reports):
+        for report in reports:
+            await client.publish(f"{self.name}.reports", json.dumps(report) if isinstance(report, dict) else report)
+        await client.flush()
+
+    async def arrived(self, count):
+        """Until the hub has so many publications."""
+
+        def last():
+            with JetStream(hub.server_of(self.known)) as jetstream:
+                return jetstream.info(f"feed={self.name}=reports").last
+
+        async def there():
+            return await asyncio.to_thread(last) >= count
+
+        await until(there)
+
+    def results(self):
+        """Everything stored for this application: (channel, execution, subscription) of each message."""
+        with JetStream(hub.server_of(self.known)) as jetstream:
+            state = jetstream.info("results")
+            rows = [r for rows in jetstream.read("results", state.first, state.last) for r in rows.message_id]
+        return [each.decode() for each in rows if each and each.decode().startswith(f"{self.name}-")]
+
+
+@pytest.fixture
+def application(fleet, spark, tmp_path):
+    app = Application(fleet, spark, tmp_path)
+    yield app
+    app.stop()
+
+
+def a_report(number, kind="fire", **more):
+    return {"id": f"r{number}", "kind": kind, "lat": 47.0, "lon": 15.0, "severity": number, **more}
+
+
+def test_publications_become_results_of_those_who_asked(application):
+    app = application
+
+    async def scenario():
+        got = {"fire": [], "flood": [], "near": [], "history": []}
+        async with app.client("p") as publisher, app.client("s", "b2") as subscriber:
+            for topic in ("reports", "positions"):
+                await publisher.create_topic(f"{app.name}.{topic}")
+            for kind in ("fire", "flood"):
+                await subscriber.subscribe_channel(f"{app.name}-kind", got[kind].append, kind=kind)
+            await subscriber.subscribe_channel(f"{app.name}-near", got["near"].append, user="ann", km=5)
+            await subscriber.subscribe_channel(f"{app.name}-history", got["history"].append, kind="fire")
+            position = {"user": "ann", "lat": 47.0, "lon": 15.0}
+            await publisher.publish(f"{app.name}.positions", json.dumps(position | {"lat": 10.0}))
+            await publisher.publish(f"{app.name}.positions", json.dumps(position))
+            await app.report(publisher, a_report(1), a_report(2, lat=48.0), a_report(3, kind="quake"))
+            await app.arrived(3)
+            await app.rounds(lambda: got["fire"] and got["near"] and got["history"])
+
+            await app.report(publisher, a_report(4, kind="flood"), a_report(5))
+            await app.arrived(5)
+            await app.rounds(lambda: got["flood"] and len(got["near"]) > 1 and len(got["history"]) > 1)
+
+        def rows(channel):
+            return [tuple(row.values()) for result in got[channel] for row in result.rows]
+
+        assert sorted(rows("fire")) == [("r1", 1), ("r2", 2), ("r5", 5)]
+        assert rows("flood") == [("r4", 4)]
+        assert sorted(rows("near")) == [("r1",), ("r3",), ("r4",), ("r5",)]
+        # Joined with two shelters each; the log has what came before, and the publication itself.
+        assert sorted(rows("history")) == [("r1", 4, 90), ("r2", 4, 90), ("r5", 6, 90)]
+        assert got["fire"][0].channel == f"{app.name}-kind"
+
+    asyncio.run(scenario())
+
+
+def test_a_bad_message_is_kept_with_the_reason_and_stops_nothing(application, spark):
+    app = application
+
+    async def scenario():
+        got = []
+        async with app.client("p") as publisher:
+            await publisher.create_topic(f"{app.name}.reports")
+            await publisher.subscribe_channel(f"{app.name}-kind", got.append, kind="fire")
+            bad = ["not json", "[1, 2]", "", b"\xff\xfe", {"id": "x", "kind": "fire", "lat": "north"}, "null"]
+            await app.report(publisher, *bad, a_report(1), {"id": "r2", "kind": "fire", "unknown": 1})
+            await app.arrived(8)
+            await app.rounds(lambda: got)
+        assert sorted(row["id"] for result in got for row in result.rows) == ["r1", "r2"]
+
+    asyncio.run(scenario())
+    arrivals = app.driver.arrivals["reports"]
+    assert (arrivals.count, arrivals.rejected) == (2, 6)
+    kept = spark.read.parquet(str(app._folder / "rejects" / "reports" / "*")).collect()
+    reasons = {row.data: row.reason for row in kept}
+    assert len(kept) == 6
+    assert reasons["not json"] == "it is not a JSON object"
+    assert "'lat' must be double, but is north" in reasons.values()
+
+
+def test_identical_subscriptions_are_computed_and_sent_once(application):
+    app = application
+
+    async def scenario():
+        got = {name: [] for name in ("one", "two", "three")}
+        async with app.client("one") as one, app.client("two", "b2") as two, app.client("three", "b2") as three:
+            await one.create_topic(f"{app.name}.reports")
+            for name, client in (("one", one), ("two", two), ("three", three)):
+                await client.subscribe_channel(f"{app.name}-kind", got[name].append, kind="fire")
+            await app.report(one, a_report(1))
+            await app.arrived(1)
+            await app.rounds(lambda: all(got.values()))
+        assert len({result.seq for results in got.values() for result in results}) == 1
+        assert len(app.results()) == 1
+        assert [done.subscriptions for done in app.done] == [1]
+
+    asyncio.run(scenario())
+
+
+def test_a_subscriber_that_was_away_gets_what_it_missed_and_nothing_twice(application):
+    app = application
+
+    async def scenario():
+        channel = f"{app.name}-kind"
+        first, second = [], []
+        async with app.client("p") as publisher:
+            await publisher.create_topic(f"{app.name}.reports")
+            async with app.client("s", "b2") as subscriber:
+                await subscriber.subscribe_channel(channel, first.append, kind="fire")
+                await app.report(publisher, a_report(1))
+                await app.arrived(1)
+                await app.rounds(lambda: first)
+            for number in (2, 3):
+                await app.report(publisher, a_report(number))
+                await app.arrived(number)
+                count = len(app.done)
+                await app.rounds(lambda before=count: len(app.done) > before)
+            async with app.client("s", "b3") as subscriber:
+                subscription = await subscriber.subscribe_channel(channel, second.append, kind="fire")
+                await until(lambda: len(second) == 2)
+                await subscriber.unsubscribe_channel(subscription)
+            assert [row["id"] for result in first + second for row in result.rows] == ["r1", "r2", "r3"]
+
+            await app.report(publisher, a_report(4))
+            await app.arrived(4)
+            await app.rounds(lambda: app.driver.ledger.channels[channel].upto["reports"].popitem()[1] >= 4)
+            assert len(app.results()) == 3
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("phase", ["executing", "publishing", "committing"])
+def test_a_driver_that_dies_loses_nothing_and_repeats_nothing(application, phase):
+    """What was cut off is repeated with the subscriptions of then."""
+    app = application
+
+    async def scenario():
+        channel = f"{app.name}-kind"
+        kinds = [f"kind-{number}" for number in range(8)]
+        got = {kind: [] for kind in kinds}
+        async with app.client("p") as publisher, app.client("s", "b2") as subscriber:
+            await publisher.create_topic(f"{app.name}.reports")
+            await subscriber.subscribe_channels([(channel, got[kind].append, {"kind": kind}) for kind in kinds])
+            await app.report(publisher, *(a_report(n, kind) for n, kind in enumerate(kinds)))
+            await app.arrived(8)
+            app.driver.dies_at = phase
+            with pytest.raises(Dead):
+                await asyncio.to_thread(app.driver.round)
+            late = []
+            await subscriber.subscribe_channel(channel, late.append, kind="late")
+            await app.report(publisher, a_report(100, "kind-0"), a_report(101, "late"))
+            await app.arrived(10)
+
+            await asyncio.to_thread(app.start)
+            await app.rounds(lambda: late and all(got.values()) and len(got["kind-0"]) > 1)
+
+        assert [[row["id"] for result in got[kind] for row in result.rows] for kind in kinds] == [
+            ["r0", "r100"], *([f"r{number}"] for number in range(1, 8))
+        ]  # fmt: skip
+        assert [row["id"] for result in late for row in result.rows] == ["r101"]
+        ids = app.results()
+        assert len(ids) == len(set(ids)) == 10
+
+    asyncio.run(scenario())
+
+
+def test_stored_publications_outlive_the_driver(application, spark):
+    app = application
+
+    async def scenario():
+        got = []
+        async with app.client("p") as publisher:
+            await publisher.create_topic(f"{app.name}.reports")
+            await publisher.subscribe_channel(f"{app.name}-history", got.append, kind="fire")
+            await app.report(publisher, a_report(1), a_report(2))
+            await app.arrived(2)
+            await app.rounds(lambda: got)
+            await asyncio.to_thread(app.driver.store)
+            await asyncio.to_thread(app.start)
+            await app.report(publisher, a_report(3))
+            await app.arrived(3)
+            await app.rounds(lambda: len(got) > 1)
+        assert got[-1].rows == [{"id": "r3", "so_far": 6, "beds": 90}]
+
+    asyncio.run(scenario())
+    stored = spark.read.parquet(str(app._folder / "feeds" / "reports" / "after-*"))
+    assert sorted(row.id for row in stored.collect()) == ["r1", "r2"]
+
+
+@pytest.mark.parametrize(
+    ("channel", "params", "sentence"),
+    [
+        ("nope", {}, "there is no channel 'nope'"),
+        ("kind", {"knd": "fire"}, "did you mean 'kind'"),
+        ("kind", {}, "needs the parameter 'kind'"),
+        ("kind", {"kind": 7}, "parameter 'kind' of channel"),
+        ("near", {"user": "ann", "km": float("nan")}, "parameter 'km' of channel"),
+    ],
+)
+def test_a_subscription_that_makes_no_sense_is_refused(application, channel, params, sentence):
+    async def scenario():
+        async with application.client("s") as subscriber:
+            name = channel if channel == "nope" else f"{application.name}-{channel}"
+            with pytest.raises(BadInput, match=sentence):
+                await subscriber.subscribe_channel(name, print, **params)
+
+    asyncio.run(scenario())
+    assert application.driver.subscriptions.version == 0 or not application.done
