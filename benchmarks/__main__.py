@@ -5,9 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks import fleet, links, nats_source, start
+from benchmarks import channels, fleet, links, nats_source, start
 
-ALL = {"start": start.main, "links": links.main, "fleet": fleet.main, "nats_source": nats_source.main}
+ALL = {
+    "start": start.main,
+    "links": links.main,
+    "fleet": fleet.main,
+    "nats_source": nats_source.main,
+    "channels": channels.main,
+}
 
 
 def main() -> None:

@@ -26,6 +26,9 @@ feeds:
   reports:
     topic: {app}.reports
     schema: {{id: string, kind: string, lat: double, lon: double, severity: int}}
+  weather:
+    spark: {{format: json, path: incoming}}
+    schema: {{station: string, wind: double}}
   positions:
     topic: {app}.positions
     schema: {{user: string, lat: double, lon: double}}
@@ -40,6 +43,10 @@ channels:
     parameters: {{kind: string}}
     period: continuous
     query: SELECT id, severity FROM reports WHERE kind = :kind
+  {app}-storm:
+    parameters: {{station: string}}
+    period: continuous
+    query: SELECT wind FROM weather WHERE station = :station
   {app}-near:
     parameters: {{user: string, km: double}}
     period: continuous
@@ -96,6 +103,8 @@ class Application:
         path = folder / "app.yaml"
         (folder / "shelters.csv").write_text("name,kind,beds\nschool,fire,40\ngym,fire,90\n")
         path.write_text(MANIFEST.format(app=self.name))
+        self.incoming = folder / "incoming"
+        self.incoming.mkdir()
         self.app = load(path)
         self.plans = compile_channels(self.app)
         self.known = Fleet.load(fleet.home / "fleet.json")
@@ -274,6 +283,24 @@ def test_a_subscriber_that_was_away_gets_what_it_missed_and_nothing_twice(applic
             await app.arrived(4)
             await app.rounds(lambda: app.driver.ledger.channels[channel].upto["reports"].popitem()[1] >= 4)
             assert len(app.results()) == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_feed_can_be_any_streaming_source_of_spark(application):
+    app = application
+
+    async def scenario():
+        got = []
+        async with app.client("s") as subscriber:
+            await subscriber.subscribe_channel(f"{app.name}-storm", got.append, station="graz")
+            for number, wind in enumerate((12.5, 80.0)):
+                rows = [{"station": "graz", "wind": wind}, {"station": "linz", "wind": 1.0}]
+                part = app.incoming / f".{number}"
+                part.write_text("\n".join(map(json.dumps, rows)))
+                part.rename(app.incoming / f"{number}.json")
+                await app.rounds(lambda so_far=number: len(got) > so_far)
+        assert [result.rows for result in got] == [[{"wind": 12.5}], [{"wind": 80.0}]]
 
     asyncio.run(scenario())
 

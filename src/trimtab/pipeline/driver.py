@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from trimtab.fleet.channels import RESULTS
-from trimtab.pipeline import publish, tables
+from trimtab.pipeline import bridge, publish, tables
 from trimtab.pipeline.datasets import HIDDEN, Arrivals, Keyed
 from trimtab.pipeline.jetstream import JetStream
 from trimtab.pipeline.ledger import Execution, Ledger
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from trimtab.pipeline.manifest import App
     from trimtab.pipeline.nats_wire import Server
@@ -95,11 +96,14 @@ class Driver:
         self._stored_at = time.monotonic()
         self.ledger = Ledger(app.name)
         self._jetstream = JetStream(server)
+        self._bridges: list[StreamingQuery] = []
 
     def __enter__(self) -> Driver:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for query in self._bridges:
+            query.stop()
         self._jetstream.close()
 
     def load(self) -> None:
@@ -118,6 +122,9 @@ class Driver:
         self.ledger = Ledger.read(self._jetstream, self.app.name)
         self._begin_where_it_ended()
         self.subscriptions.follow(self._jetstream)
+        for feed in self.app.feeds.values():
+            if feed.spark:
+                self._bridges.append(bridge.start(self.spark, self._server, self.app, feed, self._folder))
         now = time.time()
         for due in self._due.values():
             due.start(now)
@@ -162,6 +169,9 @@ class Driver:
 
     def round(self) -> bool:
         """Whether there was anything to do."""
+        for query in self._bridges:
+            if (problem := query.exception()) is not None:
+                raise problem
         self.subscriptions.follow(self._jetstream)
         now = time.time()
         came = sum(arrivals.read(self._jetstream) for arrivals in self.arrivals.values())

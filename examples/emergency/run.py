@@ -1,0 +1,89 @@
+"""A city on the emergency application: people move, report and subscribe, and the age of their news is measured.
+
+Start a fleet with the application first, and leave it running:  trimtab up --app examples/emergency/emergency.yaml
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_of, home_option
+from trimtab.errors import BadInput
+from trimtab.lab import emergency
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trimtab.lab.emergency import Heard, Outcome
+
+COLUMNS = (
+    "channel", "period", "subscriptions", "backend", "executions", "results", "rows", "p50", "p90", "p99", "missing",
+    "repeated",
+)  # fmt: skip
+
+
+@click.command()
+@click.option("--people", type=click.IntRange(1, 9_999), default=400, show_default=True)
+@click.option("--seconds", type=click.FloatRange(1.0, 86_400.0), default=120.0, show_default=True,
+              help="How long reports are published; the last executions are waited for.")  # fmt: skip
+@output.seed_option
+@click.option("--out", default="out/emergency", show_default=True, type=click.Path(file_okay=False, path_type=Path))
+@home_option
+@output.json_option
+def main(people: int, seconds: float, seed: int, out: Path, home: str | None, as_json: bool) -> None:
+    """Let a city of people live on the fleet, and print how old their news are when they come."""
+    console = Console(stderr=True)
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+
+        def report(outcome: Outcome) -> None:
+            if not as_json and console.is_terminal:
+                live.update(shown(outcome), refresh=True)
+
+        outcome = asyncio.run(
+            emergency.run(home_of(home), people=people, seconds=seconds, seed=seed, report=report)
+        )  # fmt: skip
+    plot = out / "emergency.png"
+    with output.writing(plot):
+        emergency.draw(outcome, plot)
+    if as_json:
+        output.print_json(outcome.as_json() | {"plot": str(plot)})
+        return
+    note = (
+        "Times are from a report's publication to its delivery. Rows come once to each of the "
+        f"{outcome.clients} clients that stand for the people.\nplot: {plot}"
+    )
+    output.print_table(title(outcome), COLUMNS, [row(*each) for each in outcome.channels.items()], note=note)
+
+
+def shown(outcome: Outcome) -> Table:
+    return output.table(title(outcome), COLUMNS, [row(*each) for each in outcome.channels.items()])
+
+
+def title(outcome: Outcome) -> str:
+    doing = "" if outcome.phase == "done" else f" ({outcome.phase}, {outcome.elapsed_s:.0f} of {outcome.seconds:g} s)"
+    return f"{outcome.people} people: {outcome.positions:,} positions and {outcome.reports:,} reports published{doing}"
+
+
+def row(name: str, heard: Heard) -> list[str]:
+    delays = [heard.quantile_s(share) for share in (0.5, 0.9, 0.99)]
+    return [
+        name, f"{heard.period_s:g} s", f"{heard.people:,}", f"{heard.backend:,}", f"{len(heard.executions):,}",
+        f"{heard.results:,}", f"{heard.rows:,}", *("" if each is None else f"{each:.1f} s" for each in delays),
+        "?" if heard.expected is None else f"{heard.missing:,}", f"{heard.repeated:,}",
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BadInput as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        sys.exit(2)

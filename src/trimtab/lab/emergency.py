@@ -1,0 +1,386 @@
+"""The emergency application, live: a city on a running fleet, and how old its news are when they come.
+
+Some clients of the SDK stand for all people, each for a group of them, as a gateway would. Time is counted from a
+report's publication to its arrival at a subscriber. Of the channel's period, a report waits half for the next execution,
+on average; the rest is what the pipeline and the fleet take. Where a subscription's answer depends on nothing but its
+parameters, what it should have got is computed here again, and missing and repeated rows are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from trimtab.errors import BadInput, BadKnob, Unreachable
+from trimtab.fleet import wire
+from trimtab.fleet.client import connect
+from trimtab.fleet.credentials import FLEET_FILE, Fleet
+from trimtab.fleet.launch import admin_connection
+from trimtab.lab.worlds.city import CHANNELS, City
+from trimtab.model.types import subscription_id
+from trimtab.pipeline.geography import EARTH_KM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from trimtab.fleet.client import Client
+    from trimtab.fleet.results import ChannelSubscription, Result
+
+POSITIONS: Final = "emergency.positions"
+REPORTS: Final = "emergency.reports"
+MANIFEST: Final = "examples/emergency/emergency.yaml"
+GROUP: Final = 20  # people of one client
+POSITION_S: Final = 5.0  # between two positions of somebody
+TICK_S: Final = 0.2
+PATIENCE_S: Final = 240.0  # for the first results: Spark compiles what it executes
+SETTLE_S: Final = 1.0  # between the first and the last result of an execution
+EDGE_KM: Final = 1e-9  # so near to a circle's edge, Spark and numpy may differ
+
+# Channels that find a report by its kind, its place or both; the last one sums them up.
+BY_KIND: Final = ("reports_of_kind", "kind_near_place")
+BY_PLACE: Final = ("kind_near_place", "counts_around")
+SUMS: Final = "counts_around"
+
+
+@dataclass(slots=True)
+class Heard:
+    """What came by one channel, to all clients together."""
+
+    period_s: float
+    people: int = 0  # subscriptions as people make them
+    backend: int = 0  # different ones, which are what the data cluster answers
+    executions: set[int] = field(default_factory=set)
+    results: int = 0
+    came_s: list[float] = field(default_factory=list)  # a row each: when, since the beginning
+    delay_s: list[float] = field(default_factory=list)  # and how long after its report
+    expected: int | None = None  # matches of reports and subscriptions, where that can be known
+    missing: int = 0
+    repeated: int = 0
+
+    @property
+    def rows(self) -> int:
+        return len(self.delay_s)
+
+    def quantile_s(self, share: float) -> float | None:
+        return float(np.quantile(self.delay_s, share)) if self.delay_s else None
+
+    def as_json(self) -> dict[str, Any]:
+        delays = {f"p{round(100 * share)}_s": self.quantile_s(share) for share in (0.5, 0.9, 0.99)}
+        return {
+            "period_s": self.period_s, "subscriptions": self.people, "backend_subscriptions": self.backend,
+            "executions": len(self.executions), "results": self.results, "rows": self.rows, **delays,
+            "expected": self.expected, "missing": self.missing, "repeated": self.repeated,
+        }  # fmt: skip
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The figures; while it runs, those so far."""
+
+    people: int
+    clients: int
+    seed: int
+    seconds: float  # that reports are published for
+    channels: dict[str, Heard]
+    phase: str = "connecting"
+    elapsed_s: float = 0.0  # of ``seconds``
+    positions: int = 0  # published
+    reports: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "people": self.people, "clients": self.clients, "seed": self.seed, "seconds": self.seconds,
+            "positions": self.positions, "reports": self.reports,
+            "channels": {name: heard.as_json() for name, heard in self.channels.items()},
+        }  # fmt: skip
+
+
+async def run(
+    fleet_home: str | Path, *, people: int = 400, seconds: float = 120.0, seed: int = 0,
+    report: Callable[[Outcome], None] = lambda outcome: None,
+) -> Outcome:  # fmt: skip
+    """Let the city live for ``seconds`` on the fleet of this folder; ``report`` is called every second."""
+    if not 0.0 < seconds < float("inf"):
+        raise BadKnob("emergency", "seconds", seconds, "more than zero, and finite")
+    city = City(seed, people)
+    home = Path(fleet_home)
+    brokers, known = await _fleet(home)
+    for name in CHANNELS:
+        if name not in known:
+            raise BadInput(f"the fleet in {home} has no channel '{name}'; start it with: trimtab up --app {MANIFEST}")
+    groups = [range(first, min(first + GROUP, people)) for first in range(0, people, GROUP)]
+    channels = {name: Heard(float(known[name]["period_s"])) for name in CHANNELS}
+    outcome = Outcome(people, len(groups), seed, seconds, channels)
+    async with contextlib.AsyncExitStack() as stack:
+        telling = asyncio.create_task(_tell(outcome, report))
+        stack.callback(telling.cancel)
+        clients = [
+            await stack.enter_async_context(connect(home, name=f"emergency-{at}", home=brokers[at % len(brokers)]))
+            for at in range(len(groups))
+        ]
+        pairs = [_Group(client, who) for client, who in zip(clients, groups, strict=True)]
+        await _Live(city, outcome, pairs, {name: known[name]["parameters"] for name in CHANNELS}).run()
+    report(outcome)
+    return outcome
+
+
+async def _fleet(home: Path) -> tuple[list[str], dict[str, Any]]:
+    """Brokers that are up, and channels."""
+    connection = await admin_connection(Fleet.load(home / FLEET_FILE))
+    try:
+        brokers = (await wire.ask(connection, "admin.state", {"kind": "broker"}))["alive"]
+        channels = (await wire.ask(connection, "admin.state", {"kind": "channel"}))["entries"]
+    finally:
+        await connection.close()
+    if not brokers:
+        raise Unreachable(f"no broker of the fleet in {home} is up")
+    return sorted(brokers), channels
+
+
+async def _tell(outcome: Outcome, report: Callable[[Outcome], None]) -> None:
+    while True:
+        report(outcome)
+        await asyncio.sleep(1.0)
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    """A subscription of one client, for one or more of its people."""
+
+    channel: str
+    params: dict[str, Any]
+    ids: Counter[str] = field(default_factory=Counter)  # reports that came
+    sum: int = 0  # or how many were counted
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Some people and the client that stands for them."""
+
+    client: Client
+    who: range
+    wanted: dict[str, _Wanted] = field(default_factory=dict)  # by the subscription's id
+    made: list[ChannelSubscription] = field(default_factory=list)
+
+
+class _Live:
+    def __init__(
+        self, city: City, outcome: Outcome, groups: list[_Group], parameters: dict[str, dict[str, str]]
+    ) -> None:
+        self._city = city
+        self._outcome = outcome
+        self._groups = groups
+        self._parameters = parameters  # of each channel
+        self._run = f"{time.time_ns() // 1_000_000:x}"  # tells this run's reports from others'
+        self._published: list[tuple[str, str, float, float]] = []  # id, kind, lat, lon
+        self._began = 0.0
+
+    async def run(self) -> None:
+        outcome, first = self._outcome, self._groups[0].client
+        await first.create_topic(POSITIONS)
+        await first.create_topic(REPORTS)
+        outcome.phase = "waiting for the pipeline"
+        await self._publish_positions(0.0, range(outcome.people))
+        await self._drill(first)
+        try:
+            outcome.phase = "subscribing"
+            await asyncio.gather(*(self._subscribe(group) for group in self._groups))
+            self._count_subscriptions()
+            outcome.phase = "running"
+            await self._live()
+            outcome.phase = "waiting for the last executions"
+            await self._drill(first)
+            await asyncio.sleep(SETTLE_S)
+        finally:
+            outcome.phase = "leaving"
+            with contextlib.suppress(BadInput):  # a fleet that has gone meanwhile
+                await asyncio.gather(*(self._leave(group) for group in self._groups))
+        self._audit()
+        outcome.phase = "done"
+
+    # Before and after.
+
+    async def _drill(self, client: Client) -> None:
+        """False alarms, far from everybody, until every channel has brought one.
+
+        So all channels are up and warm, and whatever was published before has been dealt with.
+        """
+        name = f"drill-{self._run}"
+        place = {"lat": 0.0, "lon": 0.0}
+        row = {"id": name, "kind": name, **place, "severity": 1, "text": "a drill"}
+        values = {"user": name, "kind": name, **place, "km": 1.0, "severity": 1, "least": 1}
+        began, missing = time.time(), set(self._parameters)
+
+        def came(result: Result) -> None:
+            if any(_age(each, began) < 0.0 for each in result.rows):
+                missing.discard(result.channel)
+
+        made = await client.subscribe_channels(
+            [(channel, came, {each: values[each] for each in known}) for channel, known in self._parameters.items()]
+        )
+        try:
+            while missing:
+                if time.time() > began + PATIENCE_S:
+                    raise Unreachable(
+                        f"nothing came from {', '.join(sorted(missing))} within {PATIENCE_S:g} s: is the pipeline "
+                        f"running? trimtab up --app {MANIFEST}"
+                    )
+                await asyncio.sleep(1.0)
+                await client.publish(POSITIONS, json.dumps({"user": name, **place, "at": _now()}))
+                await client.publish(REPORTS, json.dumps(row | {"at": _now()}))
+        finally:
+            for subscription in made:
+                await client.unsubscribe_channel(subscription)
+
+    async def _subscribe(self, group: _Group) -> None:
+        for person in group.who:
+            for channel, params in self._city.subscriptions(person):
+                self._outcome.channels[channel].people += 1
+                group.wanted.setdefault(subscription_id(channel, params), _Wanted(channel, params))
+        asked = [(each.channel, self._receiver(each), each.params) for each in group.wanted.values()]
+        group.made = await group.client.subscribe_channels(asked)
+
+    def _count_subscriptions(self) -> None:
+        different = {identity: each.channel for group in self._groups for identity, each in group.wanted.items()}
+        for channel in different.values():
+            self._outcome.channels[channel].backend += 1
+
+    async def _leave(self, group: _Group) -> None:
+        """A client of a name keeps its subscriptions, and the pipeline would go on to answer them."""
+        await asyncio.gather(*(group.client.unsubscribe_channel(each) for each in group.made))
+
+    # Meanwhile.
+
+    async def _live(self) -> None:
+        outcome, city = self._outcome, self._city
+        clock, began = asyncio.get_running_loop().time, asyncio.get_running_loop().time()
+        self._began = time.time()
+        then_s, told = 0.0, 0
+        while then_s < outcome.seconds:
+            await asyncio.sleep(TICK_S)
+            now_s = min(clock() - began, outcome.seconds)
+            upto = int(now_s / POSITION_S * outcome.people)  # one after the other, round and round
+            await self._publish_positions(now_s - then_s, range(told, upto))
+            await self._publish_reports(city.reports(then_s, now_s))
+            then_s, told = now_s, upto
+            outcome.elapsed_s = now_s
+        await asyncio.gather(*(group.client.flush() for group in self._groups))
+
+    async def _publish_positions(self, dt_s: float, turns: range) -> None:
+        now, people = self._city.step(dt_s), self._outcome.people
+        for turn in turns[-people:]:
+            person = turn % people
+            place = {"lat": round(float(now.lat[person]), 6), "lon": round(float(now.lon[person]), 6)}
+            row = {"user": self._city.names[person], **place, "at": _now()}
+            await self._groups[person // GROUP].client.publish(POSITIONS, json.dumps(row))
+            self._outcome.positions += 1
+
+    async def _publish_reports(self, reports: Iterable[Any]) -> None:
+        for each in reports:
+            number = len(self._published)
+            row = {
+                "id": f"{self._run}-{number}", "kind": each.kind, "lat": each.lat, "lon": each.lon,
+                "severity": each.severity, "at": _now(), "text": each.text,
+            }  # fmt: skip
+            self._published.append((row["id"], each.kind, each.lat, each.lon))
+            await self._groups[number % len(self._groups)].client.publish(REPORTS, json.dumps(row))
+            self._outcome.reports += 1
+
+    def _receiver(self, wanted: _Wanted) -> Callable[[Result], None]:
+        heard = self._outcome.channels[wanted.channel]
+
+        def came(result: Result) -> None:
+            now = time.time()
+            heard.executions.add(result.execution)
+            heard.results += 1
+            for row in result.rows:
+                heard.came_s.append(now - self._began)
+                heard.delay_s.append(_age(row, now))
+                if "id" in row:
+                    wanted.ids[row["id"]] += 1
+                elif wanted.channel == SUMS:
+                    wanted.sum += row["reports"]
+
+        return came
+
+    # The audit.
+
+    def _audit(self) -> None:
+        ids, kinds, lat, lon = (np.array(column) for column in zip(*self._published, strict=True))
+        for wanted in (each for group in self._groups for each in group.wanted.values()):
+            heard, params = self._outcome.channels[wanted.channel], wanted.params
+            heard.repeated += wanted.ids.total() - len(wanted.ids)
+            if wanted.channel not in (*BY_KIND, *BY_PLACE):
+                continue
+            sure = maybe = np.ones(len(ids), dtype=bool)
+            if wanted.channel in BY_KIND:
+                sure = maybe = kinds == params["kind"]
+            if wanted.channel in BY_PLACE:
+                beyond_km = distance_km(lat, lon, params["lat"], params["lon"]) - params["km"]
+                sure, maybe = sure & (beyond_km < -EDGE_KM), maybe & (beyond_km < EDGE_KM)
+            heard.expected = (heard.expected or 0) + int(sure.sum())
+            if wanted.channel == SUMS:
+                heard.missing += max(0, int(sure.sum()) - wanted.sum)
+                heard.repeated += max(0, wanted.sum - int(maybe.sum()))
+            else:
+                heard.missing += len(set(ids[sure].tolist()) - set(wanted.ids))
+
+
+def distance_km(lat: Any, lon: Any, of_lat: float, of_lon: float) -> Any:
+    """The pipeline's distance_km, in numpy."""
+    a, b, c, d = (np.radians(each) for each in (lat, lon, of_lat, of_lon))
+    halves = np.sin((c - a) / 2) ** 2 + np.cos(a) * np.cos(c) * np.sin((d - b) / 2) ** 2
+    return 2 * EARTH_KM * np.arcsin(np.minimum(1.0, np.sqrt(halves)))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _age(row: dict[str, Any], now: float) -> float:
+    """Seconds since the publication of what a row of a result is about."""
+    return now - datetime.fromisoformat(row["at"]).timestamp()
+
+
+def draw(outcome: Outcome, path: Path) -> None:
+    """Left: how old the news of each channel are, against its period. Right: when they came."""
+    from trimtab.lab import plots
+
+    sheet, panels = plots.figure(1, 2, width=6.2, height=4.4)
+    left, right = panels[0]
+    names = list(outcome.channels)
+    colours = dict(zip(names, (f"C{at}" for at in range(len(names))), strict=True))
+    longest = max((heard.quantile_s(0.999) or 0.0 for heard in outcome.channels.values()), default=0.0)
+    bins = np.linspace(0.0, max(longest, 1.0) * 1.05, 90)
+    for at, (name, heard) in enumerate(outcome.channels.items()):
+        floor = len(names) - 1 - at
+        if heard.delay_s:
+            share, _ = np.histogram(heard.delay_s, bins)
+            height = floor + 0.8 * share / max(share.max(), 1)
+            left.fill_between(bins[:-1], floor, height, step="post", color=colours[name], alpha=0.7, linewidth=0)
+            left.plot([heard.quantile_s(0.5)], [floor], "|", color="black", markersize=9, clip_on=False)
+            left.plot([heard.quantile_s(0.99)], [floor], "|", color="black", markersize=5, clip_on=False)
+        left.plot([heard.period_s] * 2, [floor, floor + 0.85], color="black", linewidth=1, linestyle="--")
+    left.set_yticks(range(len(names)), names[::-1])
+    left.set_ylim(-0.15, len(names))
+    left.set_xlabel("from publication to delivery, s (ticks: median, p99; dashed: period)")
+    left.grid(axis="y", visible=False)
+    edges = np.arange(0.0, max((max(h.came_s, default=0.0) for h in outcome.channels.values()), default=0.0) + 2.0)
+    columns = [[second for second in heard.came_s if second >= 0.0] for heard in outcome.channels.values()]
+    right.hist(columns, edges.tolist(), stacked=True, label=names, color=list(colours.values()))
+    right.axvline(outcome.seconds, color="black", linewidth=1, linestyle=":")
+    right.set_xlabel("time, s (dotted: the last report)")
+    right.set_ylabel("rows delivered per second")
+    right.legend(fontsize=7)
+    title = f"{outcome.people} people, {outcome.reports:,} reports in {outcome.seconds:g} s"
+    sheet.suptitle(title, fontsize=10)
+    plots.save(sheet, path)

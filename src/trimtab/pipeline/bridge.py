@@ -1,0 +1,79 @@
+"""A feed from any streaming source of Spark's (files, Kafka with its package): its rows go to the feed's own stream.
+
+From there on it is a feed like any other, with positions that executions can be repeated by.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from trimtab.errors import BadManifest
+from trimtab.model.types import schema_ddl
+from trimtab.pipeline.feeds import streams_of
+from trimtab.pipeline.jetstream import JetStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from trimtab.pipeline.manifest import App, Feed
+    from trimtab.pipeline.nats_wire import Server
+
+NEEDS_SCHEMA: Final = ("csv", "json", "parquet", "orc", "text", "xml")  # files; other sources bring their own
+
+
+def start(spark: SparkSession, server: Server, app: App, feed: Feed, folder: Path) -> StreamingQuery:
+    from pyspark.errors import PySparkException
+
+    options = dict(feed.spark)
+    kind = options.pop("format")
+    if "path" in options and "://" not in options["path"]:
+        options["path"] = str((app.path.parent / options["path"]).resolve())
+    reader = spark.readStream.format(kind).options(**options)
+    if kind in NEEDS_SCHEMA:
+        reader = reader.schema(schema_ddl(feed.schema))
+    try:
+        rows = reader.load()
+        missing = [name for name in feed.schema if name not in rows.columns]
+        if missing:
+            raise BadManifest(feed.place, f"feed '{feed.name}': its source has no column '{missing[0]}'")
+        text = rows.select(F.to_json(F.struct(*(F.col(f"`{name}`") for name in feed.schema))).alias("data"))
+        send = _sender(server, feed, app.name, folder / "bridges" / feed.name)
+        checkpoint = str(folder / "bridges" / feed.name / "checkpoint")
+        return text.writeStream.foreachBatch(send).option("checkpointLocation", checkpoint).start()
+    except PySparkException as error:
+        said = str(error).split("\n")[0]
+        raise BadManifest(feed.place, f"feed '{feed.name}': {said}") from None
+
+
+def _sender(server: Server, feed: Feed, app: str, folder: Path) -> Any:
+    (subject,) = streams_of(feed, app).values()
+    epoch = _epoch(folder)
+
+    def send(batch: DataFrame, number: int) -> None:
+        def publish(partition: int, rows: Iterable[Any]) -> Iterator[int]:
+            def messages() -> Iterator[tuple[str, bytes, str]]:
+                for at, row in enumerate(rows):
+                    yield subject, row[0].encode(), f"{epoch}/{number}/{partition}/{at}"
+
+            with JetStream(server) as jetstream:
+                yield jetstream.publish(messages())
+
+        batch.rdd.mapPartitionsWithIndex(publish).collect()
+
+    return send
+
+
+def _epoch(folder: Path) -> str:
+    """Tells this checkpoint's batches from those of one that was lost."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "epoch"
+    if not (folder / "checkpoint").exists() or not path.exists():
+        path.write_text(secrets.token_hex(8))
+    return path.read_text()
