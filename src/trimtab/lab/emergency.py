@@ -1,9 +1,9 @@
 """The emergency application, live: a city on a running fleet, and how old its news are when they come.
 
 Some clients of the SDK stand for all people, each for a group of them, as a gateway would. Time is counted from a
-report's publication to its arrival at a subscriber. Of the channel's period, a report waits half for the next execution,
-on average; the rest is what the pipeline and the fleet take. Where a subscription's answer depends on nothing but its
-parameters, what it should have got is computed here again, and missing and repeated rows are counted.
+report's publication to its arrival at a subscriber: half of the channel's period until the next execution, on average,
+and what the pipeline and the fleet take. Where a subscription's answer depends on nothing but its parameters, what it
+should have got is computed here again, and missing and repeated rows are counted.
 """
 
 from __future__ import annotations
@@ -376,11 +376,10 @@ def draw(outcome: Outcome, path: Path) -> None:
     left.grid(axis="y", visible=False)
     edges = np.arange(0.0, max((max(h.came_s, default=0.0) for h in outcome.channels.values()), default=0.0) + 2.0)
     columns = [[second for second in heard.came_s if second >= 0.0] for heard in outcome.channels.values()]
-    right.hist(columns, edges.tolist(), stacked=True, label=names, color=list(colours.values()))
+    right.hist(columns, edges.tolist(), stacked=True, color=list(colours.values()))
     right.axvline(outcome.seconds, color="black", linewidth=1, linestyle=":")
-    right.set_xlabel("time, s (dotted: the last report)")
+    right.set_xlabel("time, s (dotted: the last report; colours: channels, as on the left)")
     right.set_ylabel("rows delivered per second")
-    right.legend(fontsize=7)
     title = f"{outcome.people} people, {outcome.reports:,} reports in {outcome.seconds:g} s"
     sheet.suptitle(title, fontsize=10)
     plots.save(sheet, path)

@@ -30,16 +30,17 @@ PLACES: Final = {  # name -> arguments, type, expression
     ),
     "compass": (
         "degrees DOUBLE", "STRING",
-        "element_at(array('N', 'NE', 'E', 'SE', 'S', 'SW', 'W', 'NW'), "
-        "CAST(pmod(round(degrees / 45), 8) AS INT) + 1)",
+        "CASE WHEN abs(degrees) < double('Infinity') THEN element_at("
+        "array('N', 'NE', 'E', 'SE', 'S', 'SW', 'W', 'NW'), CAST(floor(pmod(degrees, 360D) / 45 + 0.5D) % 8 AS INT) + 1) END",
     ),
 }  # fmt: skip
 
 _MIDDLE: Final = "least(90D, greatest(-90D, y * pow(2D, level) - 90 + pow(2D, level - 1)))"
 GRID: Final = {
-    # A radius as degrees of a great circle, a little too large rather than too small.
+    # A radius as degrees of a great circle, a little too large rather than too small. To Spark NaN is more than all.
     "_circle_angle": (
-        "km DOUBLE", "DOUBLE", f"CASE WHEN km >= 0 THEN degrees(km / {EARTH_KM}D) * (1D + 1e-9D) + 1e-9D END"
+        "km DOUBLE", "DOUBLE",
+        f"CASE WHEN km >= 0 THEN degrees(least(km, 1e5D) / {EARTH_KM}D) * (1D + 1e-9D) + 1e-9D END",
     ),
     "_circle_level": (
         "angle DOUBLE", "INT", f"CAST(greatest({LEVELS[0]}, least({LEVELS[1]}, ceil(log2(4 * angle)))) AS INT)"

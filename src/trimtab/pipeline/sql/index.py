@@ -28,15 +28,18 @@ TURNED: Final = {exp.GTE: exp.LTE, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.LT: exp
 SCALES: Final = {  # type -> how it becomes a number
     "int": "{0}", "long": "{0}", "double": "{0}", "date": "unix_date({0})", "timestamp": "unix_micros({0})",
 }  # fmt: skip
+NUMBERS: Final = ("int", "long", "double")
 NARROWEST: Final = -1000
+EVERYTHING: Final = 1024  # 2^1024 is infinite: all numbers are in cell 0
 # Spans on the real line: cells of 2^level, at the first level that is as wide as the span, so two cells at most; not so
-# narrow that a double could not tell one cell from the next.
+# narrow that a double could not tell one cell from the next. To Spark NaN is more than infinity.
 _NARROW: Final = "ceil(log2(greatest(abs(low), abs(high), 1e-300D))) - 40"
 SPANS: Final = {
     "_span_level": (
         "low DOUBLE, high DOUBLE", "INT",
-        "CASE WHEN high >= low AND high < double('Infinity') AND low > double('-Infinity') THEN "
-        f"CAST(greatest({NARROWEST}, {_NARROW}, ceil(log2(greatest(high - low, 1e-300D)))) AS INT) END",
+        "CASE WHEN high >= low THEN CASE WHEN high - low < double('Infinity') THEN "
+        f"CAST(greatest({NARROWEST}, {_NARROW}, ceil(log2(greatest(high - low, 1e-300D)))) AS INT) "
+        f"ELSE {EVERYTHING} END END",
     ),
     "_span_cells": (
         "low DOUBLE, high DOUBLE, level INT", "ARRAY<BIGINT>",
@@ -80,7 +83,7 @@ def use_indexes(shared: exp.Query, types: Types, parameters: Mapping[str, str]) 
     made: list[Index] = []
     for select in list(tree.find_all(exp.Select)):
         first = select.args.get("from_")
-        if first is not None and first.this.name == SUBSCRIPTIONS:
+        if first is not None and first.this.name == SUBSCRIPTIONS and select.root() is tree:
             block = _Block(select, types, parameters)
             index = block.use(f"_index_{len(made)}")
             if index is not None:
@@ -200,12 +203,24 @@ class _Block:
     def __init__(self, select: exp.Select, types: Types, parameters: Mapping[str, str]) -> None:
         self.select = select
         self.joins: list[exp.Join] = select.args.get("joins") or []
-        self.inner = {j.alias_or_name: j for j in self.joins if j.side == "" and j.kind in ("", "CROSS", "INNER")}
+        self.inner = {
+            join.alias_or_name: join
+            for join in self.joins
+            if join.side == "" and join.kind in ("", "CROSS", "INNER") and not isinstance(join.this, exp.Lateral)
+        }
+        # Those that an index can be made of: what is called by WITH is known inside the query only.
+        self.alone = {
+            alias
+            for alias, join in self.inner.items()
+            if all(table.name in types or table.name == SUBSCRIPTIONS for table in join.this.find_all(exp.Table))
+        }
         where = select.args.get("where")
         found = [where.this] if where else []
         found += [join.args["on"] for join in self.inner.values() if join.args.get("on")]
-        self.conditions = [each for condition in found for each in _flat(condition)]
-        self.types = {alias: types.get(join.this.name, {}) for alias, join in self.inner.items()} | {S: parameters}
+        flat = [each for condition in found for each in _flat(condition)]
+        self.conditions = [condition for condition in flat if not condition.find(exp.Query)]
+        self.types = {S: _lower(parameters)}
+        self.types |= {alias: _lower(types.get(join.this.name, {})) for alias, join in self.inner.items()}
 
     def use(self, name: str) -> Index | None:
         matches: list[_Circle | _Span] = [*self._circles(), *self._spans()]
@@ -236,9 +251,12 @@ class _Block:
                     columns[_sql(column)] = column
                     (lows if kind in (exp.GTE, exp.GT) else highs).setdefault(_sql(column), bound)
         for text, column in columns.items():
-            scale = SCALES.get(self.types[column.table].get(column.name, ""))
-            if scale is not None and text in lows and text in highs:
-                yield _Span(column, lows[text], highs[text], scale)
+            kind = self._type(column) or ""
+            if kind in SCALES and text in lows and text in highs:
+                # Spark reads a text as the number it is compared with, '2.5' as 2.
+                ends = (*lows[text].find_all(exp.Column), *highs[text].find_all(exp.Column))
+                if kind not in NUMBERS or all(self._type(end) in NUMBERS for end in ends):
+                    yield _Span(column, lows[text], highs[text], SCALES[kind])
 
     def _reach(self, probe: str) -> set[str]:
         """Relations that hang by equality on the subscription, without going by ``probe``."""
@@ -246,7 +264,7 @@ class _Block:
         while True:
             more = {
                 alias
-                for alias in self.inner
+                for alias in self.alone
                 if alias not in side and alias != probe and any(self._ties(alias, side))
             }  # fmt: skip
             if not more:
@@ -288,17 +306,17 @@ class _Block:
     def _type(self, expression: exp.Expr) -> str | None:
         if not isinstance(expression, exp.Column):
             return None
-        return self.types.get(expression.table, {}).get(expression.name)
+        return self.types.get(expression.table, {}).get(expression.name.lower())
 
     def _side(self, match: _Circle | _Span, inside: list[str], equal: list[exp.Expr]) -> str:
         """The subscriptions (and what they are joined with), once for every cell."""
         sql = f"SELECT {S}.* FROM {SUBSCRIPTIONS} AS {S}"
         if inside:
-            used = {c.sql(): c for c in self.select.find_all(exp.Column) if c.table in inside}
-            columns = [f"{_sql(column)} AS {_kept(column)}" for column in used.values()]
+            used = {column.sql(): column for column in self._columns_of(inside)}
+            columns = [_sql(exp.alias_(column.copy(), _kept(column), quoted=True)) for column in used.values()]
             joins = " ".join(f"CROSS JOIN {_sql(self.inner[alias].this)}" for alias in inside)
             known = {S, *inside}
-            conditions = [_sql(c) for c in self.conditions if _tables(c) <= known and not c.find(exp.Select)]
+            conditions = [_sql(condition) for condition in self.conditions if _tables(condition) <= known]
             sql = (
                 f"SELECT {', '.join([f'{S}.*', *columns])} FROM {SUBSCRIPTIONS} AS {S} {joins} "
                 f"WHERE {' AND '.join(conditions)}"
@@ -310,13 +328,14 @@ class _Block:
         return _keyed(sql, S, match.side(show), [*map(show, equal), LEVEL, match.key()], keep={LEVEL})
 
     def _look_up(self, match: _Circle | _Span, name: str, equal: list[exp.Expr]) -> None:
-        join, alias = self.inner[match.probe], match.probe
+        join, alias = self.inner[match.probe], _sql(exp.to_identifier(match.probe))
         steps = [Each(LEVEL, f"{name}_levels()"), *match.look_up()]
         key = [*map(_sql, equal), LEVEL, match.key()]
         exploded = parse(_keyed(f"SELECT {alias}.* FROM _probe AS {alias}", alias, steps, key, keep=set()))
         probe = next(table for table in exploded.find_all(exp.Table) if table.name == "_probe")
-        probe.replace(join.this.copy())
-        join.set("this", exp.Subquery(this=exploded, alias=exp.TableAlias(this=exp.to_identifier(alias))))
+        source = join.this
+        join.set("this", exp.Subquery(this=exploded, alias=exp.TableAlias(this=exp.to_identifier(match.probe))))
+        probe.replace(source)
         self.select.where(exp.EQ(this=exp.column(CELL, alias), expression=exp.column(CELL, S)), copy=False)
 
     def _take_inside(self, inside: list[str], name: str) -> None:
@@ -327,9 +346,29 @@ class _Block:
             if on is not None:  # it may speak of others, too
                 self.select.where(on.copy(), copy=False)
         self.select.set("joins", [join for join in self.joins if join.alias_or_name not in inside])
-        for column in list(self.select.find_all(exp.Column)):
-            if column.table in inside:
-                column.replace(exp.column(_kept(column), S))
+        for column in self._columns_of(inside):
+            column.replace(exp.column(_kept(column), S))
+
+    def _columns_of(self, aliases: list[str]) -> list[exp.Column]:
+        """Columns of these relations, wherever they are used; a query in a condition may have its own of the name."""
+        return [
+            column
+            for column in self.select.find_all(exp.Column)
+            if column.table in aliases and not self._is_of_another(column)
+        ]  # fmt: skip
+
+    def _is_of_another(self, column: exp.Column) -> bool:
+        select = column.find_ancestor(exp.Select)
+        while select is not None and select is not self.select:
+            sources = (select.args.get("from_"), *(select.args.get("joins") or []), *(select.args.get("laterals") or []))
+            if any(each is not None and each.alias_or_name == column.table for each in sources):
+                return True
+            select = select.find_ancestor(exp.Select)
+        return False
+
+
+def _lower(types: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): kind for name, kind in types.items()}
 
 
 def _kept(column: exp.Column) -> str:

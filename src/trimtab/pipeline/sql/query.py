@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import OptimizeError, ParseError, TokenError
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
 from sqlglot.optimizer.qualify import qualify
+from sqlglot.parsers.spark import SparkParser
 
 from trimtab.errors import BadInput, UnknownName
 
@@ -19,14 +21,39 @@ if TYPE_CHECKING:
     Columns = Mapping[str, str]  # name -> type
 
 DIALECT: Final = "spark"
+# Spark's functions that sqlglot takes for others, or writes without all of their arguments.
+UNLIKE: Final = {
+    "INSTR", "LISTAGG", "MAX_BY", "MIN_BY", "PARSE_JSON", "PERCENTILE_CONT", "PERCENTILE_DISC", "STRING_AGG", "TO_CHAR",
+}  # fmt: skip
 # Answers that differ from one run to the next would make a repeated execution say something else.
 FICKLE: Final = {
     "rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id",
     "spark_partition_id", "input_file_name", "current_user", "session_user", "user", "now", "current_timestamp",
-    "current_date", "curdate", "localtimestamp", "unix_timestamp",
+    "current_date", "current_time", "curdate", "localtime", "localtimestamp", "unix_timestamp",
 }  # fmt: skip
-# They reach outside the data of the application.
-OUTSIDE: Final = {"java_method", "reflect", "try_reflect", "read_files", "raise_error"}
+# They reach outside the data of the application, or end an execution for everybody.
+OUTSIDE: Final = {
+    "assert_true", "identifier", "java_method", "raise_error", "read_files", "reflect", "try_reflect",
+}  # fmt: skip
+ARGUMENTS: Final = {"within_km": 5, "in_box": 6, "distance_km": 4, "bearing_deg": 4, "compass": 1}
+REFUSED: Final[dict[type[exp.Expr], str]] = {
+    exp.Into: "INTO", exp.Insert: "INSERT", exp.Lock: "FOR UPDATE", exp.Hint: "a hint", exp.TableSample: "TABLESAMPLE",
+    exp.QueryTransform: "TRANSFORM", exp.Pivot: "PIVOT", exp.Cluster: "CLUSTER BY", exp.Distribute: "DISTRIBUTE BY",
+    exp.Sort: "SORT BY",
+}  # fmt: skip
+
+
+class _Parser(SparkParser):
+    FUNCTIONS: ClassVar = {name: parse for name, parse in SparkParser.FUNCTIONS.items() if name not in UNLIKE}
+    FUNCTION_PARSERS: ClassVar = {
+        name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name not in UNLIKE
+    }  # fmt: skip
+
+
+class AsWritten(Spark):
+    """Spark's SQL, with those functions left as they are."""
+
+    Parser = _Parser
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +69,53 @@ class Query:
 def read(text: str, tables: Mapping[str, Columns], parameters: Columns) -> Query:
     """Parse ``text``; ``tables`` and ``parameters`` are what it may name."""
     tree = _parse(text)
+    _check_clauses(tree)
     _check_functions(tree)
     used = _check_parameters(tree, parameters)
     named = _check_tables(tree, tables)
-    for call in list(tree.find_all(exp.Anonymous)):
+    spelled = _spelling(tree, named, tables)
+    for call in reversed(list(tree.find_all(exp.Anonymous))):  # the innermost first
         _inline(call)
-    try:
-        schema: dict[str, object] = {name: dict(columns) for name, columns in tables.items()}
-        tree = qualify(tree, schema=schema, dialect=DIALECT, quote_identifiers=False, expand_alias_refs=False)
-    except OptimizeError as error:
-        raise BadInput(_sentence(error, tree, tables)) from None
-    columns = tuple(tree.named_selects)
-    _check_columns(tree, columns)
+    tree = _resolve(tree, tables)
+    _check_columns(tree, parameters)
+    columns = tuple(spelled.get(name, name) for name in tree.named_selects)
     return Query(tree, frozenset(named), frozenset(used), columns)
 
 
 def _parse(text: str) -> exp.Query:
     try:
-        found = [each for each in sqlglot.parse(text, read=DIALECT) if each is not None]
+        found = [each for each in sqlglot.parse(text, read=AsWritten) if each is not None]
     except (ParseError, TokenError) as error:
+        raise BadInput(f"the query does not parse: {_first_line(error)}") from None
+    except Exception as error:  # texts that the parser stumbles over are many
         raise BadInput(f"the query does not parse: {_first_line(error)}") from None
     if len(found) != 1:
         raise BadInput(f"a channel has one query, but here are {len(found)} statements")
     tree = found[0]
-    if not isinstance(tree, exp.Query) or isinstance(tree, exp.Table):
+    if not isinstance(tree, (exp.Select, exp.SetOperation, exp.Subquery)):
         raise BadInput(f"a channel's query is a SELECT, but this is {type(tree).__name__.upper()}")
-    for forbidden in (exp.Into, exp.Insert, exp.Lock, exp.Hint, exp.TableSample, exp.QueryTransform):
-        if tree.find(forbidden):
-            raise BadInput(f"a channel's query only reads: {forbidden.__name__.upper()} cannot be part of it")
     return tree
+
+
+def _resolve(tree: exp.Query, tables: Mapping[str, Columns]) -> exp.Query:
+    schema: dict[str, object] = {name: dict(columns) for name, columns in tables.items()}
+    try:
+        return qualify(tree, schema=schema, dialect=DIALECT, quote_identifiers=False)
+    except Exception as error:
+        raise BadInput(_sentence(error, tree, tables)) from None
+
+
+def _check_clauses(tree: exp.Query) -> None:
+    for node in tree.walk():
+        if type(node) in REFUSED:
+            raise BadInput(f"{REFUSED[type(node)]} cannot be part of a channel's query")
+        if isinstance(node, exp.Subquery):
+            if any(node.args.get(clause) for clause in ("order", "limit", "offset", "with_")):
+                raise BadInput("ORDER BY and LIMIT of a query in parentheses are written inside of them")
+            if isinstance(node.this, exp.Table) and not node.alias:
+                raise BadInput("tables are joined without parentheses around them")
+        if isinstance(node, exp.With) and node.args.get("recursive"):
+            raise BadInput("WITH RECURSIVE cannot be shared by subscriptions")
 
 
 def _check_functions(tree: exp.Query) -> None:
@@ -83,6 +128,8 @@ def _check_functions(tree: exp.Query) -> None:
             )
         if name in OUTSIDE:
             raise BadInput(f"{name}() reaches outside the application's data, and cannot be used in a channel")
+        if len(call.expressions) != ARGUMENTS.get(name, len(call.expressions)):
+            raise BadInput(f"{name}() takes {ARGUMENTS[name]} arguments, but here are {len(call.expressions)}")
 
 
 def _check_parameters(tree: exp.Query, parameters: Columns) -> set[str]:
@@ -100,9 +147,14 @@ def _check_parameters(tree: exp.Query, parameters: Columns) -> set[str]:
 
 
 def _check_tables(tree: exp.Query, tables: Mapping[str, Columns]) -> set[str]:
-    made = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
-    if clash := made & set(tables):
-        raise BadInput(f"WITH {sorted(clash)[0]} has the name of a feed or dataset; choose another")
+    made: set[str] = set()
+    for cte in tree.find_all(exp.CTE):
+        name = cte.alias.lower()
+        if name in tables:
+            raise BadInput(f"WITH {name} has the name of a feed or dataset; choose another")
+        if name in made:
+            raise BadInput(f"there are two WITH {name}; choose another name for one of them")
+        made.add(name)
     named = set()
     for table in tree.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier) or table.args.get("db"):
@@ -114,41 +166,62 @@ def _check_tables(tree: exp.Query, tables: Mapping[str, Columns]) -> set[str]:
             raise UnknownName("feed or dataset", table.name, sorted(tables))
         named.add(name)
     for alias in tree.find_all(exp.TableAlias):
-        if alias.name.startswith("_"):
-            raise BadInput(f"alias '{alias.name}': names that begin with '_' are kept for the rewritten query")
+        if hidden := [name for name in (alias.name, *(each.name for each in alias.columns)) if name.startswith("_")]:
+            raise BadInput(f"alias '{hidden[0]}': names that begin with '_' are kept for the rewritten query")
     return named
 
 
-def _check_columns(tree: exp.Query, columns: tuple[str, ...]) -> None:
-    if tree.find(exp.Star) and any(isinstance(each.parent, exp.Select) for each in tree.find_all(exp.Star)):
-        raise BadInput("a star cannot be spelled out, as two of its columns have the same name; name the columns")
+def _check_columns(tree: exp.Query, parameters: Columns) -> None:
+    for star in tree.find_all(exp.Star):
+        owner = star.parent.parent if isinstance(star.parent, exp.Column) else star.parent
+        if isinstance(owner, exp.Select):
+            raise BadInput("a star cannot be spelled out, as two of its columns have the same name; name the columns")
+        if not (owner is star.parent and isinstance(owner, exp.Count)):
+            raise BadInput("a star is for SELECT * and count(*) only; name the columns")
     for select in tree.find_all(exp.Select):
         names = [name.lower() for name in select.named_selects]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise BadInput(f"two columns are called '{twice[0]}'; give one of them another name with AS")
         if hidden := [name for name in names if name.startswith("_") and not name.startswith("_col_")]:
             raise BadInput(f"column '{hidden[0]}': names that begin with '_' are kept for the rewritten query")
-    if nameless := [name for name in columns if not name or name.startswith("_col_")]:
-        at = columns.index(nameless[0]) + 1
-        raise BadInput(f"column {at} of the answer has no name; give it one with AS")
+    for at, name in enumerate(tree.named_selects, 1):
+        if not name or name.startswith("_col_"):
+            raise BadInput(f"column {at} of the answer has no name; give it one with AS")
+    known = {name.lower() for name in parameters}
+    for column in tree.find_all(exp.Column):
+        if not column.table and column.name in known and not _orders(column):
+            raise BadInput(f"'{column.name}' is both a column of the answer and a parameter; rename one of them")
+
+
+def _orders(column: exp.Column) -> bool:
+    """Whether it is part of the ORDER BY of a query, which knows the columns of the answer only."""
+    order = column.find_ancestor(exp.Order, exp.Query)
+    return isinstance(order, exp.Order) and isinstance(order.parent, exp.Query)
+
+
+def _spelling(tree: exp.Query, named: set[str], tables: Mapping[str, Columns]) -> dict[str, str]:
+    """Names of columns as they are written, for they are lower-case once they are resolved."""
+    found = {name.lower(): name for table in sorted(named) for name in tables[table]}
+    found |= {alias.alias.lower(): alias.alias for alias in tree.find_all(exp.Alias)}
+    return found | {name.lower(): name for name in tree.named_selects}
 
 
 def _inline(call: exp.Anonymous) -> None:
     """Shorthands that an index can serve only if it sees what they stand for."""
     name, arguments = call.name.lower(), call.expressions
-    if name == "within_km" and len(arguments) == 5:
+    if name == "within_km":
         distance = exp.Anonymous(this="distance_km", expressions=[each.copy() for each in arguments[:4]])
-        call.replace(exp.Paren(this=exp.LTE(this=distance, expression=arguments[4].copy())))
-    elif name == "in_box" and len(arguments) == 6:
+        call.replace(exp.Paren(this=exp.LTE(this=distance, expression=exp.paren(arguments[4].copy()))))
+    elif name == "in_box":
         lat, lon, south, west, north, east = (each.sql(DIALECT) for each in arguments)
         inside = (
             f"(({lat}) BETWEEN ({south}) AND ({north}) AND CASE WHEN ({west}) <= ({east}) "
             f"THEN ({lon}) BETWEEN ({west}) AND ({east}) ELSE ({lon}) >= ({west}) OR ({lon}) <= ({east}) END)"
         )
-        call.replace(sqlglot.parse_one(inside, read=DIALECT))
+        call.replace(sqlglot.parse_one(inside, read=AsWritten))
 
 
-def _sentence(error: OptimizeError, tree: exp.Query, tables: Mapping[str, Columns]) -> str:
+def _sentence(error: Exception, tree: exp.Query, tables: Mapping[str, Columns]) -> str:
     said = _first_line(error)
     if found := re.search(r"Column '([^']+)' could not be resolved|Unknown column: (\S+)", said):
         column = (found.group(1) or found.group(2)).strip('`"').split(".")[-1]
@@ -160,5 +233,7 @@ def _sentence(error: OptimizeError, tree: exp.Query, tables: Mapping[str, Column
 
 def _first_line(error: Exception) -> str:
     """Without the colours and the excerpt that the parser adds for terminals."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     said = re.sub(r"\x1b\[\d*m", "", str(error)).split("\n")[0].rstrip(". ").replace("Invalid expression / ", "")
     return re.sub(r"<Token [^>]*text: (\S+?),[^>]*>", r"'\1'", said).replace("'SENTINEL'", "the end")

@@ -18,6 +18,8 @@ from trimtab.errors import BadInput
 from trimtab.pipeline.sql.query import DIALECT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trimtab.pipeline.sql.query import Query
 
 SUBSCRIPTIONS: Final = "_subscriptions"  # the table: _sub, and a column for every parameter
@@ -26,16 +28,28 @@ RANK: Final = "_rank"  # in the answer: a row's place among those of its subscri
 S: Final = "_s"  # the table's alias
 EVERYBODY: Final = "_a"  # what is aggregated for those who have something to aggregate
 OUTER: Final = ("RIGHT", "FULL")
+# Spark's aggregates that sqlglot does not know as such, and all that are not NULL when there is nothing to aggregate.
+AGGREGATES: Final = {
+    "collect_union", "every", "histogram_numeric", "listagg", "max_by", "mean", "min_by", "percentile_cont",
+    "percentile_disc", "some", "std", "string_agg", "try_avg", "try_sum",
+}  # fmt: skip
+COUNTS: Final = (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.RegrCount)
+LISTS: Final = (exp.ArrayAgg, exp.ArrayUniqueAgg)
+SKETCHES: Final = (
+    exp.ApproxTopK, exp.ApproxTopKAccumulate, exp.ApproxTopKCombine, exp.BitmapConstructAgg, exp.BitmapOrAgg,
+)  # fmt: skip
 
 
 def share(query: Query) -> exp.Query:
     """The query for all subscriptions: ``_sub`` first, then its columns, then ``_rank``."""
     sharer = _Sharer()
     tree = sharer.query(query.tree.copy(), {}, top=True, force=True)
-    if RANK not in tree.named_selects:
-        with_ = tree.args.pop("with_", None)
-        tree = _with(sharer.named(exp.select(SUB, *query.columns, f"1 AS {RANK}"), tree), with_)
-    return tree
+    columns = _columns(query.columns)
+    if RANK in tree.named_selects:
+        tree.set("expressions", [exp.column(SUB), *columns, exp.column(RANK)])
+        return tree
+    with_ = tree.args.pop("with_", None)
+    return _with(sharer.named(exp.select(SUB, *columns, f"1 AS {RANK}"), tree), with_)
 
 
 def always_answers(shared: exp.Query) -> bool:
@@ -66,24 +80,22 @@ class _Sharer:
     def _ctes(self, tree: exp.Query, known: dict[str, bool]) -> dict[str, bool]:
         found: dict[str, bool] = {}
         with_ = tree.args.get("with_")
-        if with_ is None:
-            return found
-        for cte in with_.expressions:
-            if with_.args.get("recursive"):
-                raise BadInput("WITH RECURSIVE cannot be shared by subscriptions")
-            before = depends(cte.this, known | found)
+        for cte in with_.expressions if with_ else ():
             cte.set("this", self.query(cte.this, known | found))
-            found[cte.alias] = before
+            found[cte.alias] = _is_shared(cte.this)
         return found
 
     def _set_operation(self, tree: exp.SetOperation, known: dict[str, bool], top: bool, force: bool) -> exp.Query:
         if not (force or depends(tree, known)):
             return tree
-        ordered, with_ = _take_order(tree), tree.args.pop("with_", None)
+        ordered, with_ = _take_order(tree, top), tree.args.pop("with_", None)
         columns = tree.named_selects
         ordered.by_name(columns)
         for side in ("this", "expression"):
-            tree.set(side, self.query(tree.args[side], known, force=True))
+            shared = self.query(tree.args[side], known, force=True)
+            if isinstance(shared, exp.SetOperation) or shared.args.get("with_"):
+                shared = exp.Subquery(this=shared)
+            tree.set(side, shared)
         return _with(self._ranked(tree, columns, ordered, top=top), with_)
 
     def _select(self, tree: exp.Select, known: dict[str, bool], top: bool, force: bool) -> exp.Query:
@@ -91,23 +103,19 @@ class _Sharer:
             return tree
         columns = tree.named_selects
         with_ = tree.args.pop("with_", None)
-        ordered = _take_order(tree)
+        ordered = _take_order(tree, top)
+        ordered.hide(tree)
         self._join(tree, known)
         _bind(tree, known)
-        for window in tree.find_all(exp.Window):
-            if window.find_ancestor(exp.Select) is tree:
-                window.set("partition_by", [_sub(), *(window.args.get("partition_by") or [])])
+        _partition(tree)
         result: exp.Query = tree
         grouped = tree.args.get("group")
         if grouped is None and _aggregates(tree):
-            result = self._one_row_each(tree, columns, ordered)
+            result = self._one_row_each(tree)
         else:
             if grouped is not None:
-                if any(grouped.args.get(kind) for kind in ("cube", "rollup", "grouping_sets", "all")):
-                    raise BadInput("GROUP BY ALL, CUBE, ROLLUP and GROUPING SETS cannot be shared; name the columns")
                 _group(tree, grouped)
-            keys = ordered.hide(tree)
-            tree.set("expressions", [exp.alias_(_sub(), SUB), *tree.expressions, *keys])
+            tree.set("expressions", [exp.alias_(_sub(), SUB), *tree.expressions])
         return _with(self._ranked(result, columns, ordered, top=top), with_)
 
     def _join(self, tree: exp.Select, known: dict[str, bool]) -> None:
@@ -116,18 +124,17 @@ class _Sharer:
         for join in joins:
             if join.side in OUTER:
                 raise BadInput(f"a {join.side} JOIN cannot be shared by subscriptions; write it as a LEFT JOIN")
-            if join.args.get("using"):
-                raise BadInput("JOIN ... USING cannot be shared by subscriptions; write it with ON")
+            if join.method:
+                raise BadInput(f"a {join.method} JOIN cannot be shared by subscriptions; write it with ON")
         relations: list[exp.Join] = []
         if first is not None:
             relations.append(exp.Join(this=first.this, kind="CROSS"))
         for join in (*relations, *joins):
             source = join.this
+            dependent = isinstance(source, exp.Table) and known.get(source.name, False)
             if isinstance(source, exp.Subquery):
-                dependent = depends(source.this, known)
                 source.set("this", self.query(source.this, known))
-            else:
-                dependent = known.get(source.name, False) and isinstance(source, exp.Table)
+                dependent = _is_shared(source.this)
             if dependent:
                 same = exp.EQ(this=exp.column(SUB, source.alias_or_name), expression=_sub())
                 if join.side == "LEFT" or join.args.get("on"):
@@ -137,62 +144,54 @@ class _Sharer:
         tree.set("from_", exp.From(this=exp.to_table(SUBSCRIPTIONS, alias=S)))
         tree.set("joins", [*relations, *joins])
 
-    def _one_row_each(self, tree: exp.Select, columns: list[str], ordered: _Order) -> exp.Query:
+    def _one_row_each(self, tree: exp.Select) -> exp.Query:
         """An aggregate over everything has an answer for everybody, also for those with nothing to aggregate."""
+        if any(window.find_ancestor(exp.Select) is tree for window in tree.find_all(exp.Window)):
+            raise BadInput("a window over the one row of an aggregate cannot be shared; leave OVER (...) out")
         having = tree.args.pop("having", None)
-        names = [*columns]
-        extra: list[exp.Expr] = []
+        names = tree.named_selects
         if having is not None:
-            extra.append(exp.alias_(having.this.copy(), "_having"))
-            names.append("_having")
-        hidden = ordered.hide(tree)
-        extra += hidden
-        names += [each.alias for each in hidden]
-        whole = [*tree.expressions, *extra]
-        empty = [_of_nothing(each) for each in whole]
-        bound = _parameters_of(whole)
+            tree.append("expressions", exp.alias_(having.this, "_having"))
+        whole = tree.expressions
+        nothing = [_of_nothing(_unaliased(each).copy()) for each in whole]
         tree.set("expressions", [exp.alias_(_sub(), SUB), *whole])
-        tree.set("group", exp.Group(expressions=[_sub(), *(exp.column(name, S) for name in bound)]))
-        aliased = tree.subquery(EVERYBODY)
+        tree.set("group", exp.Group(expressions=[_sub(), *_parameters_of(whole)]))
         chosen = [
             exp.alias_(
                 exp.Case(
-                    ifs=[exp.If(this=exp.column(SUB, EVERYBODY).is_(exp.null()), true=_unaliased(nothing))],
-                    default=exp.column(name, EVERYBODY),
+                    ifs=[exp.If(this=exp.column(SUB, EVERYBODY).is_(exp.null()), true=value)],
+                    default=exp.column(each.alias, EVERYBODY, quoted=True),
                 ),
-                name,
+                each.alias,
+                quoted=True,
             )
-            for name, nothing in zip(names, empty, strict=True)
+            for each, value in zip(whole, nothing, strict=True)
         ]
         answer = exp.select(exp.alias_(_sub(), SUB), *chosen).from_(exp.to_table(SUBSCRIPTIONS, alias=S))
-        answer = answer.join(aliased, on=exp.EQ(this=exp.column(SUB, EVERYBODY), expression=_sub()), join_type="LEFT")
+        same = exp.EQ(this=exp.column(SUB, EVERYBODY), expression=_sub())
+        answer = answer.join(tree.subquery(EVERYBODY), on=same, join_type="LEFT")
         if having is None:
             return answer
-        kept = [SUB, *columns, *(each.alias for each in hidden)]
-        return self.named(exp.select(*kept), answer).where("_having")
+        return self.named(exp.select(SUB, *_columns(names)), answer).where("_having")
 
     def _ranked(self, tree: exp.Query, columns: list[str], ordered: _Order, *, top: bool) -> exp.Query:
         """ORDER BY and LIMIT for every subscription on its own."""
-        if ordered.limit is None and not (top and ordered.keys):
-            if not ordered.hidden:
-                return tree
-            return self.named(exp.select(SUB, *columns), tree)
-        keys = [exp.Ordered(this=exp.column(name), desc=desc, nulls_first=nulls) for name, desc, nulls in ordered.names]
+        if not ordered.ranks:
+            return tree
         # Ties are broken by all columns, so that an execution that is repeated gives the same rows.
-        keys += [exp.Ordered(this=exp.column(name), nulls_first=True) for name in columns]
+        keys = [*ordered.names, *(exp.Ordered(this=each, nulls_first=True) for each in _columns(columns))]
         window = exp.Window(
             this=exp.RowNumber(), partition_by=[exp.column(SUB)], order=exp.Order(expressions=keys)
         )  # fmt: skip
-        limits = [name for name, _ in ordered.bounds]
-        ranked = self.named(exp.select(SUB, *columns, *limits, exp.alias_(window, RANK)), tree)
-        kept = [SUB, *columns, RANK] if top else [SUB, *columns]
-        if ordered.limit is None:
-            return self.named(exp.select(*kept), ranked)
-        skip = ordered.offset or exp.Literal.number(0)
-        answer = self.named(exp.select(*kept), ranked)
-        answer = answer.where(exp.LTE(this=exp.column(RANK), expression=exp.Add(this=ordered.limit, expression=skip)))
+        kept = [exp.column(SUB), *_columns(columns)]
+        ranked = self.named(exp.select(*kept, *_columns(ordered.bounds), exp.alias_(window, RANK)), tree)
+        answer = self.named(exp.select(*kept, *([exp.column(RANK)] if top else [])), ranked)
+        rank, skip = exp.column(RANK), exp.paren(ordered.offset or exp.Literal.number(0))
         if ordered.offset is not None:
-            answer = answer.where(exp.GT(this=exp.column(RANK), expression=ordered.offset.copy()))
+            answer = answer.where(exp.GT(this=rank.copy(), expression=skip.copy()))
+        if ordered.limit is not None:
+            last = exp.Add(this=exp.paren(ordered.limit), expression=skip)
+            answer = answer.where(exp.LTE(this=rank, expression=last))
         return answer
 
 
@@ -203,9 +202,12 @@ class _Order:
         self.keys = keys
         self.limit = limit
         self.offset = offset
-        self.names: list[tuple[str, bool, bool | None]] = []  # column, descending, nulls first
-        self.bounds: list[tuple[str, exp.Expr]] = []  # limits that are parameters
-        self.hidden = False
+        self.names: list[exp.Ordered] = []  # the keys, by columns
+        self.bounds: list[str] = []  # columns that are limits
+
+    @property
+    def ranks(self) -> bool:
+        return bool(self.keys) or self.limit is not None or self.offset is not None
 
     def by_name(self, columns: list[str]) -> None:
         """The order of a set operation, which has nothing but its columns."""
@@ -214,40 +216,51 @@ class _Order:
                 raise BadInput(
                     f"UNION and its like are ordered by columns of their answer, not by {key.this.sql(DIALECT)}"
                 )
-            self.names.append((key.this.name, bool(key.args.get("desc")), key.args.get("nulls_first")))
+            self._add(key, key.this.name)
         if any(bound is not None and bound.find(exp.Placeholder) for bound in (self.limit, self.offset)):
             raise BadInput("the LIMIT of UNION and its like cannot be a parameter")
 
-    def hide(self, tree: exp.Select) -> list[exp.Expr]:
-        """Columns of the block that the order needs and the answer has not."""
-        shown = set(tree.named_selects)
-        extra: list[exp.Expr] = []
+    def hide(self, tree: exp.Select) -> None:
+        """Give the block columns that the order needs and the answer has not."""
+        shown = {each.alias_or_name: _unaliased(each) for each in tree.expressions}
         for number, key in enumerate(self.keys):
-            column = key.this
-            name = column.name
-            if not (isinstance(column, exp.Column) and not column.table and name in shown):
-                if tree.args.get("distinct"):
-                    raise BadInput("SELECT DISTINCT can be ordered by columns of its answer only")
-                name = f"_o{number}"
-                extra.append(exp.alias_(column.copy(), name))
-            self.names.append((name, bool(key.args.get("desc")), key.args.get("nulls_first")))
+            if isinstance(key.this, exp.Column) and not key.this.table and key.this.name in shown:
+                self._add(key, key.this.name)
+                continue
+            if tree.args.get("distinct"):
+                raise BadInput("SELECT DISTINCT can be ordered by columns of its answer only")
+            self._add(key, f"_o{number}")
+            value = key.this.copy().transform(
+                lambda node: (
+                    exp.paren(shown[node.name].copy())
+                    if isinstance(node, exp.Column) and not node.table and node.name in shown
+                    else node
+                )
+            )
+            tree.append("expressions", exp.alias_(value, f"_o{number}"))
         for which in ("limit", "offset"):
             bound = getattr(self, which)
-            if bound is not None and bound.find(exp.Placeholder, exp.Column):
-                extra.append(exp.alias_(bound.copy(), f"_{which}"))
-                self.bounds.append((f"_{which}", bound))
+            if bound is not None and bound.find(exp.Placeholder):
+                self.bounds.append(f"_{which}")
+                tree.append("expressions", exp.alias_(bound, f"_{which}"))
                 setattr(self, which, exp.column(f"_{which}"))
-        for each in extra:
-            _bind(each, {})
-        self.hidden = bool(extra)
-        return extra
+
+    def _add(self, key: exp.Ordered, name: str) -> None:
+        nulls_first = key.args.get("nulls_first")
+        self.names.append(
+            exp.Ordered(this=exp.column(name, quoted=True), desc=key.args.get("desc"), nulls_first=nulls_first)
+        )
 
 
-def _take_order(tree: exp.Query) -> _Order:
+def _take_order(tree: exp.Query, top: bool) -> _Order:
     order, limit, offset = (tree.args.pop(name, None) for name in ("order", "limit", "offset"))
     if isinstance(limit, exp.Fetch):
         raise BadInput("FETCH cannot be shared by subscriptions; write LIMIT")
-    keys = list(order.expressions) if order else []
+    if limit and isinstance(limit.expression, exp.Var):  # LIMIT ALL
+        limit = None
+    keys = list(order.expressions) if order and (top or limit or offset) else []
+    if any(isinstance(key.this, exp.Var) for key in keys):
+        raise BadInput("ORDER BY ALL cannot be shared by subscriptions; name the columns")
     return _Order(keys, limit.expression if limit else None, offset.expression if offset else None)
 
 
@@ -258,67 +271,105 @@ def depends(tree: exp.Expr, known: dict[str, bool]) -> bool:
     return any(known.get(table.name, False) for table in tree.find_all(exp.Table))
 
 
-def _bind(tree: exp.Expr, known: dict[str, bool]) -> None:
+def _is_shared(tree: exp.Query) -> bool:
+    return SUB in tree.named_selects
+
+
+def _bind(tree: exp.Select, known: dict[str, bool]) -> None:
     """Parameters are columns of the subscription, also in the conditions' own queries."""
     for marker in list(tree.find_all(exp.Placeholder)):
-        column = exp.column(marker.name, S)
-        if marker is tree:
-            raise BadInput("a parameter alone cannot be ordered by")
-        marker.replace(column)
-    for nested in tree.find_all(exp.Select):
-        if nested is tree:
-            continue
-        for table in nested.find_all(exp.Table):
-            if known.get(table.name, False):
-                nested.where(exp.EQ(this=exp.column(SUB, table.alias_or_name), expression=_sub()), copy=False)
+        marker.replace(exp.column(marker.name, S, quoted=True))
+    for nested in _own_queries(tree):
+        for join in (nested.args.get("from_"), *(nested.args.get("joins") or [])):
+            if join is None or not (isinstance(join.this, exp.Table) and known.get(join.this.name, False)):
+                continue
+            if join.args.get("side"):
+                raise BadInput(
+                    f"WITH {join.this.name} depends on parameters, so a condition's own query cannot have it in a "
+                    f"{join.side} JOIN"
+                )
+            nested.where(exp.EQ(this=exp.column(SUB, join.alias_or_name), expression=_sub()), copy=False)
+
+
+def _own_queries(tree: exp.Select) -> Iterable[exp.Select]:
+    """Those in its conditions and columns, and lateral ones: all but the tables that it reads."""
+    for clause, parts in tree.args.items():
+        for part in parts if isinstance(parts, list) else [parts]:
+            if isinstance(part, exp.Join):
+                if isinstance(part.this, exp.Lateral):
+                    yield from part.find_all(exp.Select)
+                elif on := part.args.get("on"):
+                    yield from on.find_all(exp.Select)
+            elif isinstance(part, exp.Expr) and clause != "from_":
+                yield from part.find_all(exp.Select)
+
+
+def _partition(tree: exp.Select) -> None:
+    for window in tree.find_all(exp.Window):
+        named = window.args.get("alias")  # OVER w, where w has its own partitions
+        if window.find_ancestor(exp.Select) is tree and not named:
+            window.set("partition_by", [_sub(), *(window.args.get("partition_by") or [])])
 
 
 def _group(tree: exp.Select, grouped: exp.Group) -> None:
-    positions = {str(at): each for at, each in enumerate(tree.expressions, 1)}
-    keys = [
-        _unaliased(positions[each.name]).copy() if isinstance(each, exp.Literal) and each.name in positions else each
-        for each in grouped.expressions
-    ]
+    if any(grouped.args.get(kind) for kind in ("cube", "rollup", "grouping_sets", "all")):
+        raise BadInput("GROUP BY ALL, CUBE, ROLLUP and GROUPING SETS cannot be shared; name the columns")
+    # A number would be the place of a column, and constants make no groups.
+    keys = [each for each in grouped.expressions if not isinstance(each, exp.Literal)]
     outside = [*tree.expressions, *([tree.args["having"]] if tree.args.get("having") else [])]
-    grouped.set("expressions", [_sub(), *keys, *(exp.column(name, S) for name in _parameters_of(outside))])
+    grouped.set("expressions", [_sub(), *keys, *_parameters_of(outside)])
 
 
-def _parameters_of(expressions: list[exp.Expr]) -> list[str]:
+def _parameters_of(expressions: list[exp.Expr]) -> list[exp.Column]:
     """Parameters that are used: each has one value for a subscription, so that grouping by them is free."""
-    found: dict[str, None] = {}
+    found: dict[str, exp.Column] = {}
     for expression in expressions:
         for column in expression.find_all(exp.Column):
             if column.table == S and column.name != SUB:
-                found[column.name] = None
-    return list(found)
+                found[column.name] = column.copy()
+    return list(found.values())
+
+
+def _is_aggregate(node: exp.Expr) -> bool:
+    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES)
 
 
 def _aggregates(tree: exp.Select) -> bool:
     having = tree.args.get("having")
     return any(
-        call.find_ancestor(exp.Window, exp.Select) is tree
+        _is_aggregate(node) and node.find_ancestor(exp.Window, exp.Select) is tree
         for each in (*tree.expressions, *([having] if having else []))
-        for call in each.find_all(exp.AggFunc)
+        for node in each.walk()
     )
 
 
-def _of_nothing(expression: exp.Expr) -> exp.Expr:
+def _of_nothing(node: exp.Expr) -> exp.Expr:
     """What an expression of aggregates is when there is nothing to aggregate."""
-
-    def value(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, (exp.Count, exp.CountIf, exp.ApproxDistinct)):
-            return exp.cast(exp.Literal.number(0), "BIGINT")
-        if isinstance(node, (exp.ArrayAgg, exp.ArrayUniqueAgg)):
-            return exp.Array(expressions=[])
-        return exp.null() if isinstance(node, exp.AggFunc) else node
-
-    return expression.copy().transform(value)
+    if isinstance(node, exp.Query):
+        return node
+    if isinstance(node, (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)):
+        return _of_nothing(node.this)
+    if isinstance(node, SKETCHES):
+        raise BadInput(f"{node.sql_name().lower()}() over everything cannot be shared; GROUP BY a column")
+    if isinstance(node, COUNTS):
+        return exp.cast(exp.Literal.number(0), "BIGINT")
+    if isinstance(node, LISTS):
+        return exp.Array(expressions=[])
+    if _is_aggregate(node):
+        return exp.null()
+    for child in list(node.iter_expressions()):
+        child.replace(_of_nothing(child))
+    return node
 
 
 def _with(tree: exp.Query, with_: exp.With | None) -> exp.Query:
     if with_ is not None:
         tree.set("with_", with_)
     return tree
+
+
+def _columns(names: Iterable[str]) -> list[exp.Expr]:
+    return [exp.column(name, quoted=True) for name in names]
 
 
 def _unaliased(expression: exp.Expr) -> exp.Expr:
