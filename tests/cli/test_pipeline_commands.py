@@ -135,11 +135,14 @@ def test_a_pipeline_that_is_killed_goes_on_where_it_was(fleet, manifest, app):
                 )
                 stop = asyncio.Event()
 
+                sent = itertools.count()
+                last = 0
+
                 async def publish():
-                    for number in itertools.count():
-                        if stop.is_set():
-                            return number
-                        await publisher.publish(f"{app}.reports", json.dumps({"id": number, "kind": "fire"}))
+                    nonlocal last
+                    while not stop.is_set():
+                        last = next(sent)
+                        await publisher.publish(f"{app}.reports", json.dumps({"id": last, "kind": "fire"}))
                         await asyncio.sleep(0.01)
 
                 publishing = asyncio.create_task(publish())
@@ -151,7 +154,8 @@ def test_a_pipeline_that_is_killed_goes_on_where_it_was(fleet, manifest, app):
                 try:
                     await until(lambda: len(got) > before + 50, 60)
                     stop.set()
-                    count = await publishing
+                    await publishing
+                    count = last + 1
                     await until(lambda: len(got) >= count, 60)
                 finally:
                     second.terminate()

@@ -191,9 +191,11 @@ class Channels:
         return {}
 
     async def seen(self, question: dict[str, Any]) -> dict[str, Any]:
-        """A client has had all results up to this one."""
-        await self._positions.put(names.client_name(question["client"]), str(int(question["seq"])).encode())
-        return {}
+        """A client has had all results up to this one, if it says so; where the newest is."""
+        client, seq = names.client_name(question["client"]), question.get("seq")
+        if seq is not None:
+            await self._positions.put(client, str(int(seq)).encode())
+        return {"last": (await self._connection.jetstream().stream_info(RESULTS)).state.last_seq}
 
     def _lock(self, identity: str) -> asyncio.Lock:
         if len(self._changing) > 10 * AT_ONCE:

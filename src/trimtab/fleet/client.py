@@ -27,7 +27,7 @@ from trimtab.fleet.credentials import CLIENT_FILE, read_secret
 from trimtab.fleet.message import Stamper
 from trimtab.fleet.reader import Reader
 from trimtab.fleet.registry import Topic
-from trimtab.fleet.results import ChannelSubscription, ChannelSubscriptions
+from trimtab.fleet.results import LOOK_S, ChannelSubscription, ChannelSubscriptions
 from trimtab.fleet.route import Route
 from trimtab.fleet.subscription import PENDING_MESSAGES, Subscription
 from trimtab.fleet.turnstile import Turnstile
@@ -97,6 +97,8 @@ class Client:
         self._subscriptions: list[Delivery] = []
         self._channels = ChannelSubscriptions()
         self._caught_up: tuple[object, int] = (None, 0)  # the connection since which no result can have been missed
+        self._looked = 0  # everything up to this result was looked for
+        self._look_at = 0.0  # when to look again
         self._stamper = Stamper(self.name)
         self._closing = False
         self._gates: dict[str, Turnstile] = {}  # by topic: publishers pass in order, and wait while it is closed
@@ -337,10 +339,14 @@ class Client:
     async def _tell_position(self, timeout_s: float = 1.0) -> None:
         """After a connection was made anew, fetch what was missed; then tell the hub how far this client has come."""
         now = (self._base.wire, self._base.nats.stats["reconnects"])
-        if now != self._caught_up:
-            if not await self._channels.catch_up(self._base.nats):
-                return
-            self._caught_up = now
+        clock = asyncio.get_running_loop().time()
+        if now != self._caught_up or clock >= self._look_at:
+            answer = await wire.ask(self._base.nats, "ask.hub.seen", {"client": self.name}, timeout_s)
+            if now != self._caught_up or answer["last"] > self._looked:
+                if not await self._channels.catch_up(self._base.nats):
+                    return
+                self._caught_up, self._looked = now, answer["last"]
+            self._look_at = clock + LOOK_S * (1 + len(self._channels) / 100)
         if self._base.quiet and (position := self._channels.position()) is not None:
             await wire.ask(self._base.nats, "ask.hub.seen", {"client": self.name, "seq": position}, timeout_s)
 

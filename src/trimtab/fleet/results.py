@@ -32,6 +32,8 @@ SEQUENCE: Final = "Nats-Sequence"
 BEFORE: Final = "Nats-Last-Sequence"
 FETCH: Final = f"$JS.{names.HUB}.API.DIRECT.GET.results"
 FETCH_S: Final = 2.0
+AT_ONCE: Final = 32  # requests for what was missed
+LOOK_S: Final = 5.0  # between looks for results that got lost on the way and were followed by none; per 100 of them
 WAITING: Final = 1_000  # results kept for whoever iterates; the rest stays at the hub until then
 
 
@@ -138,8 +140,8 @@ class ChannelSubscriptions:
     def __iter__(self) -> Any:
         return iter(list(self._known.values()))
 
-    def __bool__(self) -> bool:
-        return bool(self._known)
+    def __len__(self) -> int:
+        return len(self._known)
 
     def get(self, subject: str) -> ChannelSubscription | None:
         return self._known.get(subject)
@@ -165,10 +167,15 @@ class ChannelSubscriptions:
 
     async def catch_up(self, connection: Nats) -> bool:
         """Fetch what may have been missed; whether all of it came."""
-        for each in list(self._known.values()):
-            try:
-                await each.catch_up(connection)
-            except (nats.errors.Error, TimeoutError, OSError) as error:
-                log.debug("channel %s: %r", each.channel, error)
-                return False
-        return True
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def one(subscription: ChannelSubscription) -> bool:
+            async with turn:
+                try:
+                    await subscription.catch_up(connection)
+                except (nats.errors.Error, TimeoutError, OSError) as error:
+                    log.debug("channel %s: %r", subscription.channel, error)
+                    return False
+            return True
+
+        return all(await asyncio.gather(*(one(each) for each in list(self._known.values()))))
