@@ -194,7 +194,8 @@ def _duckdb_grid(connection: Any, levels: list[int]) -> None:
             CAST(floor((lon + reach + 180) / 360 * n) AS BIGINT) + 1)) AS x FROM (
         SELECT *, {n} AS n FROM (
         SELECT *, unnest(range(CAST(floor((lat - d + 90) / h) AS BIGINT),
-            CAST(floor((lat + d + 90) / h) AS BIGINT) + 1)) AS y, degrees(asin(least(1, sin(radians(d)) / cos(radians(lat))))) + 1e-9 AS reach FROM (
+            CAST(floor((lat + d + 90) / h) AS BIGINT) + 1)) AS y,
+            degrees(asin(least(1, sin(radians(d)) / cos(radians(lat))))) + 1e-9 AS reach FROM (
         SELECT *, pow(2, level) AS h FROM (
         SELECT *, CAST(ceil(log2(4 * d)) AS INT) AS level FROM (
         SELECT *, degrees(km / 6371.0088) * (1 + 1e-9) + 1e-9 AS d FROM s0))))))""")

@@ -47,9 +47,7 @@ def main(people: int, seconds: float, seed: int, out: Path, home: str | None, as
             if not as_json and console.is_terminal:
                 live.update(shown(outcome), refresh=True)
 
-        outcome = asyncio.run(
-            emergency.run(home_of(home), people=people, seconds=seconds, seed=seed, report=report)
-        )  # fmt: skip
+        outcome = asyncio.run(emergency.run(home_of(home), people=people, seconds=seconds, seed=seed, report=report))
     plot = out / "emergency.png"
     with output.writing(plot):
         emergency.draw(outcome, plot)
@@ -57,8 +55,9 @@ def main(people: int, seconds: float, seed: int, out: Path, home: str | None, as
         output.print_json(outcome.as_json() | {"plot": str(plot)})
         return
     note = (
-        "Times are from a report's publication to its delivery. Rows come once to each of the "
-        f"{outcome.clients} clients that stand for the people.\nplot: {plot}"
+        f"Times are from a report's publication to its delivery. The people share {outcome.clients} clients, and rows "
+        "count once for each client.\nMissing are rows that should have come, where a subscription's parameters alone "
+        f"say which.\nplot: {plot}"
     )
     output.print_table(title(outcome), COLUMNS, [row(*each) for each in outcome.channels.items()], note=note)
 

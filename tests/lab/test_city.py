@@ -1,7 +1,11 @@
-"""The made-up city: people keep to its streets, emergencies to their rate, and subscriptions to the manifest."""
+"""The made-up city: people keep to its streets, emergencies to their rate, and subscriptions to the manifest.
+
+And the books of those who run it live.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections import Counter
@@ -11,10 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trimtab.errors import BadKnob
+from trimtab.errors import BadInput, BadKnob
+from trimtab.fleet.results import Result
+from trimtab.fleet.types import check_value, subscription_id
+from trimtab.lab import emergency
 from trimtab.lab.worlds import city as world
 from trimtab.lab.worlds.city import BLOCK_M, CENTRE, CHANNELS, DRIVING_M_S, KINDS, SIDE_M, WALKING_M_S, City
-from trimtab.model.types import check_value, subscription_id
 from trimtab.pipeline import geography, manifest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "emergency"
@@ -129,19 +135,19 @@ def test_reports_do_not_depend_on_how_the_time_is_cut():
 
 
 @pytest.fixture(scope="module")
-def twelve():
-    """Two minutes of twelve cities."""
-    return [City(seed=seed, report_rate_per_s=5.5).reports(0.0, 120.0) for seed in range(12)]
+def eight():
+    """Two minutes of eight cities."""
+    return [City(seed=seed, report_rate_per_s=5.5).reports(0.0, 120.0) for seed in range(8)]
 
 
-def test_reports_come_at_their_rate_from_the_start(twelve):
+def test_reports_come_at_their_rate_from_the_start(eight):
     """A compound Poisson process: the variance is the rate of emergencies times the mean square of their reports."""
     means = np.array([mean for mean, _ in KINDS.values()])
-    expected = 12 * 120.0 * 5.5
+    expected = 8 * 120.0 * 5.5
     emergencies = expected * world._popularity(len(KINDS)) / (world._popularity(len(KINDS)) @ means)
     deviation = np.sqrt(emergencies * (means - 1 + means**2))
 
-    found = Counter(report.kind for reports in twelve for report in reports)
+    found = Counter(report.kind for reports in eight for report in reports)
 
     for at, kind in enumerate(KINDS):
         assert abs(found[kind] - emergencies[at] * means[at]) < 4 * deviation[at]
@@ -226,6 +232,100 @@ def test_many_subscriptions_are_shared_as_in_the_paper():
 
     assert 2_100 < len(made) < 2_700
     assert 500 < len(different) < 800
+
+
+# The live run's book-keeping; the run itself needs a fleet with a pipeline, and is in examples/emergency.
+
+
+class Notebook:
+    """A client that writes down what is published."""
+
+    def __init__(self):
+        self.sent = []
+
+    async def publish(self, topic, data):
+        self.sent.append((topic, json.loads(data)))
+
+    def of_kind(self, kind):
+        return [row for _, row in self.sent if row["kind"] == kind]
+
+
+def live(people=5):
+    city, client = City(seed=0, people=people), Notebook()
+    outcome = emergency.Outcome(people, 1, 0, 60.0, {name: emergency.Heard(10.0) for name in CHANNELS})
+    group = emergency._Group(client, range(people))
+    return emergency._Live(city, outcome, [group], {}), city, client, group, outcome
+
+
+def result(channel, rows):
+    return Result(channel, "", 1, "2026-03-31T12:00:00Z", rows, 1)
+
+
+def test_the_audit_finds_what_is_missing_and_what_came_twice():
+    run, city, client, group, outcome = live()
+    group.wanted = {kind: emergency._Wanted("reports_of_kind", {"kind": kind}) for kind in ("fire", "flood")}
+    asyncio.run(run._publish_reports(city.reports(0.0, 60.0)))
+    fires, floods = client.of_kind("fire"), client.of_kind("flood")
+
+    run._receiver(group.wanted["fire"])(result("reports_of_kind", [*fires, *fires[:7]]))
+    run._receiver(group.wanted["flood"])(result("reports_of_kind", floods[3:]))
+    run._audit()
+
+    heard = outcome.channels["reports_of_kind"]
+    assert heard.expected == len(fires) + len(floods) > 20
+    assert (heard.repeated, heard.missing) == (7, 3)
+    assert (heard.results, heard.rows) == (2, len(fires) + len(floods) + 7 - 3)
+    assert all(0.0 <= delay < 30.0 for delay in heard.delay_s)
+
+
+@pytest.mark.parametrize(("off", "missing", "repeated"), [(0, 0, 0), (-2, 2, 0), (3, 0, 3)])
+def test_the_audit_adds_up_counts_around_a_place(off, missing, repeated):
+    run, city, client, group, outcome = live()
+    square = world.SQUARES[0]
+    params = {"lat": square.lat, "lon": square.lon, "km": 2.0}
+    group.wanted = {"x": emergency._Wanted("counts_around", params)}
+    asyncio.run(run._publish_reports(city.reports(0.0, 60.0)))
+    near = sum(distance_m(row["lat"], row["lon"], square.lat, square.lon) <= 2000 for _, row in client.sent)
+
+    at = client.sent[0][1]["at"]
+    rows = [{"kind": "fire", "reports": 10, "at": at}, {"kind": "gas", "reports": near - 10 + off, "at": at}]
+    run._receiver(group.wanted["x"])(result("counts_around", rows))
+    run._audit()
+
+    heard = outcome.channels["counts_around"]
+    assert (heard.expected, heard.missing, heard.repeated) == (near, missing, repeated)
+
+
+def test_positions_are_of_the_form_that_the_feed_has(app):
+    run, city, client, _, outcome = live(people=20)
+
+    asyncio.run(run._publish_positions(1.0, range(20)))
+
+    schema = app.feeds["positions"].schema
+    assert [row["user"] for _, row in client.sent] == list(city.names)
+    for _, row in client.sent:
+        assert set(row) == set(schema)
+        for name, value in row.items():
+            check_value(schema[name], value, name)
+    assert outcome.positions == 20
+
+
+def test_an_outcome_is_drawn_and_told_also_when_nothing_came(tmp_path):
+    *_, outcome = live()
+    outcome.channels["near_me"].delay_s = [1.0, 3.0, 9.0]
+    outcome.channels["near_me"].came_s = [10.0, 20.0, 30.0]
+
+    emergency.draw(outcome, tmp_path / "plot.png")
+    told = json.loads(json.dumps(outcome.as_json(), allow_nan=False))
+
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
+    assert told["channels"]["near_me"]["p50_s"] == 3.0
+    assert told["channels"]["flare_ups"]["p50_s"] is None
+
+
+def test_a_fleet_without_the_application_is_told_what_to_start(fleet):
+    with pytest.raises(BadInput, match="no channel 'reports_of_kind'; start it with: trimtab up --app"):
+        asyncio.run(emergency.run(fleet.home, people=5))
 
 
 # The rest.

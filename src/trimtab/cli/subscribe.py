@@ -30,7 +30,7 @@ def subscribe(
 ) -> None:  # fmt: skip
     """Subscribe to CHANNEL with these parameters and print its results."""
     from trimtab.errors import BadInput, UnknownName
-    from trimtab.model.types import parse_text
+    from trimtab.fleet.types import parse_text
 
     known = state(home, "channel")["entries"]
     if channel not in known:

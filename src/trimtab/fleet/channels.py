@@ -23,7 +23,7 @@ from nats.js.errors import NotFoundError
 
 from trimtab.errors import BadInput, UnknownName
 from trimtab.fleet import names
-from trimtab.model.types import check_value, subscription_id
+from trimtab.fleet.types import check_value, subscription_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -31,8 +31,8 @@ from trimtab.fleet.results import LOOK_S, ChannelSubscription, ChannelSubscripti
 from trimtab.fleet.route import Route
 from trimtab.fleet.subscription import PENDING_MESSAGES, Subscription
 from trimtab.fleet.turnstile import Turnstile
+from trimtab.fleet.types import as_json
 from trimtab.fleet.wires import Wires
-from trimtab.model.types import as_json
 from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from trimtab.fleet import wire
 from trimtab.fleet.client import connect
 from trimtab.fleet.credentials import FLEET_FILE, Fleet
 from trimtab.fleet.launch import admin_connection
+from trimtab.fleet.types import subscription_id
 from trimtab.lab.worlds.city import CHANNELS, City
-from trimtab.model.types import subscription_id
 from trimtab.pipeline.geography import EARTH_KM
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ POSITION_S: Final = 5.0  # between two positions of somebody
 TICK_S: Final = 0.2
 PATIENCE_S: Final = 240.0  # for the first results: Spark compiles what it executes
 SETTLE_S: Final = 1.0  # between the first and the last result of an execution
+LEAVE_S: Final = 30.0
 EDGE_KM: Final = 1e-9  # so near to a circle's edge, Spark and numpy may differ
 
 # Channels that find a report by its kind, its place or both; the last one sums them up.
@@ -202,8 +203,8 @@ class _Live:
             await asyncio.sleep(SETTLE_S)
         finally:
             outcome.phase = "leaving"
-            with contextlib.suppress(BadInput):  # a fleet that has gone meanwhile
-                await asyncio.gather(*(self._leave(group) for group in self._groups))
+            with contextlib.suppress(BadInput, TimeoutError):  # a fleet that has gone meanwhile
+                await asyncio.wait_for(asyncio.gather(*(self._leave(group) for group in self._groups)), LEAVE_S)
         self._audit()
         outcome.phase = "done"
 
@@ -315,6 +316,8 @@ class _Live:
     # The audit.
 
     def _audit(self) -> None:
+        if not self._published:
+            return
         ids, kinds, lat, lon = (np.array(column) for column in zip(*self._published, strict=True))
         for wanted in (each for group in self._groups for each in group.wanted.values()):
             heard, params = self._outcome.channels[wanted.channel], wanted.params

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from trimtab.model.types import schema_ddl
+from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline import feeds, tables
 from trimtab.pipeline.feeds import SEQ, STREAM, TIME, Segment
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from trimtab.model.types import ddl_name, schema_ddl
+from trimtab.fleet.types import ddl_name, schema_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,8 +30,9 @@ PLACES: Final = {  # name -> arguments, type, expression
     ),
     "compass": (
         "degrees DOUBLE", "STRING",
-        "CASE WHEN abs(degrees) < double('Infinity') THEN element_at("
-        "array('N', 'NE', 'E', 'SE', 'S', 'SW', 'W', 'NW'), CAST(floor(pmod(degrees, 360D) / 45 + 0.5D) % 8 AS INT) + 1) END",
+        "CASE WHEN abs(degrees) < double('Infinity') THEN "
+        "element_at(array('N', 'NE', 'E', 'SE', 'S', 'SW', 'W', 'NW'), "
+        "CAST(floor(pmod(degrees, 360D) / 45 + 0.5D) % 8 AS INT) + 1) END",
     ),
 }  # fmt: skip
 

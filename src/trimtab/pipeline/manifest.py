@@ -15,7 +15,7 @@ import yaml
 
 from trimtab.errors import BadInput, BadManifest, UnknownName
 from trimtab.fleet import names
-from trimtab.model.types import TYPES, is_text, shown
+from trimtab.fleet.types import TYPES, is_text, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

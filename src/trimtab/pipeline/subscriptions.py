@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from trimtab.fleet.channels import BACKEND
-from trimtab.model.types import schema_ddl
+from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline import feeds
 from trimtab.pipeline.plan import subscription_ddl
 from trimtab.pipeline.sql.share import SUB, SUBSCRIPTIONS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from trimtab.errors import BadManifest
-from trimtab.model.types import schema_ddl
+from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline.feeds import SEQ, STREAM, TIME
 from trimtab.pipeline.manifest import file_format
 

@@ -29,6 +29,7 @@ SCALES: Final = {  # type -> how it becomes a number
     "int": "{0}", "long": "{0}", "double": "{0}", "date": "unix_date({0})", "timestamp": "unix_micros({0})",
 }  # fmt: skip
 NUMBERS: Final = ("int", "long", "double")
+ARITHMETIC: Final = (exp.Literal, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren)
 NARROWEST: Final = -1000
 EVERYTHING: Final = 1024  # 2^1024 is infinite: all numbers are in cell 0
 # Spans on the real line: cells of 2^level, at the first level that is as wide as the span, so two cells at most; not so
@@ -251,12 +252,18 @@ class _Block:
                     columns[_sql(column)] = column
                     (lows if kind in (exp.GTE, exp.GT) else highs).setdefault(_sql(column), bound)
         for text, column in columns.items():
-            kind = self._type(column) or ""
-            if kind in SCALES and text in lows and text in highs:
-                # Spark reads a text as the number it is compared with, '2.5' as 2.
-                ends = (*lows[text].find_all(exp.Column), *highs[text].find_all(exp.Column))
-                if kind not in NUMBERS or all(self._type(end) in NUMBERS for end in ends):
-                    yield _Span(column, lows[text], highs[text], SCALES[kind])
+            type_ = self._type(column) or ""
+            if type_ in SCALES and text in lows and text in highs:
+                ends = (lows[text], highs[text])
+                if type_ not in NUMBERS or all(map(self._is_number, ends)):
+                    yield _Span(column, *ends, SCALES[type_])
+
+    def _is_number(self, expression: exp.Expr) -> bool:
+        """Texts are none: Spark reads a text as what it is compared with, '2.5' as 2."""
+        return all(
+            self._type(node) in NUMBERS if isinstance(node, exp.Column) else isinstance(node, ARITHMETIC)
+            for node in expression.walk(prune=lambda node: isinstance(node, exp.Column))
+        ) and not any(literal.is_string for literal in expression.find_all(exp.Literal))
 
     def _reach(self, probe: str) -> set[str]:
         """Relations that hang by equality on the subscription, without going by ``probe``."""
@@ -293,7 +300,7 @@ class _Block:
         self._take_inside(inside, name)
         words = [match.words(), *(f"{_sql(theirs)} = {_sql(mine)}" for theirs, mine in equal)]
         self.select.set("hint", exp.Hint(expressions=[exp.Anonymous(this="BROADCAST", expressions=[exp.column(name)])]))
-        return Index(name, " and ".join(words), sql, probe, own=not inside)
+        return Index(name, " and ".join(words), sql, _name(probe), own=not inside)
 
     def _equalities(self, probe: str, side: set[str]) -> Iterable[tuple[exp.Expr, exp.Expr]]:
         for condition in self._ties(probe, side):
@@ -328,7 +335,7 @@ class _Block:
         return _keyed(sql, S, match.side(show), [*map(show, equal), LEVEL, match.key()], keep={LEVEL})
 
     def _look_up(self, match: _Circle | _Span, name: str, equal: list[exp.Expr]) -> None:
-        join, alias = self.inner[match.probe], _sql(exp.to_identifier(match.probe))
+        join, alias = self.inner[match.probe], _name(match.probe)
         steps = [Each(LEVEL, f"{name}_levels()"), *match.look_up()]
         key = [*map(_sql, equal), LEVEL, match.key()]
         exploded = parse(_keyed(f"SELECT {alias}.* FROM _probe AS {alias}", alias, steps, key, keep=set()))
@@ -360,7 +367,7 @@ class _Block:
     def _is_of_another(self, column: exp.Column) -> bool:
         select = column.find_ancestor(exp.Select)
         while select is not None and select is not self.select:
-            sources = (select.args.get("from_"), *(select.args.get("joins") or []), *(select.args.get("laterals") or []))
+            sources = (select.args.get("from_"), *(select.args.get("joins") or []))
             if any(each is not None and each.alias_or_name == column.table for each in sources):
                 return True
             select = select.find_ancestor(exp.Select)
@@ -413,6 +420,10 @@ def _bounds(condition: exp.Expr) -> Iterable[tuple[exp.Column, type[exp.Expr], e
                 yield left, kind, right
             if isinstance(right, exp.Column) and right.table != S:
                 yield right, TURNED[kind], left
+
+
+def _name(alias: str) -> str:
+    return _sql(exp.to_identifier(alias))
 
 
 def _sql(expression: exp.Expr) -> str:

@@ -50,10 +50,15 @@ class _Parser(SparkParser):
     }  # fmt: skip
 
 
+class _Tokenizer(Spark.Tokenizer):
+    STRING_ESCAPES: ClassVar = ["\\", "'", '"']  # as of version 4, '' in a text is a quote
+
+
 class AsWritten(Spark):
     """Spark's SQL, with those functions left as they are."""
 
     Parser = _Parser
+    Tokenizer = _Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,5 +240,6 @@ def _first_line(error: Exception) -> str:
     """Without the colours and the excerpt that the parser adds for terminals."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    said = re.sub(r"\x1b\[\d*m", "", str(error)).split("\n")[0].rstrip(". ").replace("Invalid expression / ", "")
+    said = re.sub(r"Required keyword: '\w+' missing for <class '[\w.]*?(\w+)'>", r"\1 is incomplete", str(error))
+    said = re.sub(r"\x1b\[\d*m", "", said).split("\n")[0].rstrip(". ").replace("Invalid expression / ", "")
     return re.sub(r"<Token [^>]*text: (\S+?),[^>]*>", r"'\1'", said).replace("'SENTINEL'", "the end")

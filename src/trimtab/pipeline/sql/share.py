@@ -33,6 +33,7 @@ AGGREGATES: Final = {
     "collect_union", "every", "histogram_numeric", "listagg", "max_by", "mean", "min_by", "percentile_cont",
     "percentile_disc", "some", "std", "string_agg", "try_avg", "try_sum",
 }  # fmt: skip
+AROUND: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)  # an aggregate
 COUNTS: Final = (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.RegrCount)
 LISTS: Final = (exp.ArrayAgg, exp.ArrayUniqueAgg)
 SKETCHES: Final = (
@@ -108,14 +109,13 @@ class _Sharer:
         self._join(tree, known)
         _bind(tree, known)
         _partition(tree)
-        result: exp.Query = tree
         grouped = tree.args.get("group")
         if grouped is None and _aggregates(tree):
             result = self._one_row_each(tree)
         else:
             if grouped is not None:
                 _group(tree, grouped)
-            tree.set("expressions", [exp.alias_(_sub(), SUB), *tree.expressions])
+            result = self._qualified(tree)
         return _with(self._ranked(result, columns, ordered, top=top), with_)
 
     def _join(self, tree: exp.Select, known: dict[str, bool]) -> None:
@@ -144,6 +144,18 @@ class _Sharer:
         tree.set("from_", exp.From(this=exp.to_table(SUBSCRIPTIONS, alias=S)))
         tree.set("joins", [*relations, *joins])
 
+    def _qualified(self, tree: exp.Select) -> exp.Query:
+        """With ``_sub``; QUALIFY is a column first, for what it says of parameters is known inside the block only."""
+        names = tree.named_selects
+        tree.set("expressions", [exp.alias_(_sub(), SUB), *tree.expressions])
+        qualify = tree.args.pop("qualify", None)
+        if qualify is None:
+            return tree
+        if tree.args.get("distinct"):
+            raise BadInput("SELECT DISTINCT with QUALIFY cannot be shared by subscriptions; write one around the other")
+        tree.append("expressions", exp.alias_(qualify.this, "_qualify"))
+        return self.named(exp.select(SUB, *_columns(names)), tree).where("_qualify")
+
     def _one_row_each(self, tree: exp.Select) -> exp.Query:
         """An aggregate over everything has an answer for everybody, also for those with nothing to aggregate."""
         if any(window.find_ancestor(exp.Select) is tree for window in tree.find_all(exp.Window)):
@@ -153,6 +165,7 @@ class _Sharer:
         if having is not None:
             tree.append("expressions", exp.alias_(having.this, "_having"))
         whole = tree.expressions
+        _check_columns(whole)
         nothing = [_of_nothing(_unaliased(each).copy()) for each in whole]
         tree.set("expressions", [exp.alias_(_sub(), SUB), *whole])
         tree.set("group", exp.Group(expressions=[_sub(), *_parameters_of(whole)]))
@@ -160,7 +173,7 @@ class _Sharer:
             exp.alias_(
                 exp.Case(
                     ifs=[exp.If(this=exp.column(SUB, EVERYBODY).is_(exp.null()), true=value)],
-                    default=exp.column(each.alias, EVERYBODY, quoted=True),
+                    default=exp.column(each.alias, EVERYBODY),
                 ),
                 each.alias,
                 quoted=True,
@@ -186,11 +199,11 @@ class _Sharer:
         kept = [exp.column(SUB), *_columns(columns)]
         ranked = self.named(exp.select(*kept, *_columns(ordered.bounds), exp.alias_(window, RANK)), tree)
         answer = self.named(exp.select(*kept, *([exp.column(RANK)] if top else [])), ranked)
-        rank, skip = exp.column(RANK), exp.paren(ordered.offset or exp.Literal.number(0))
-        if ordered.offset is not None:
-            answer = answer.where(exp.GT(this=rank.copy(), expression=skip.copy()))
-        if ordered.limit is not None:
-            last = exp.Add(this=exp.paren(ordered.limit), expression=skip)
+        rank, skip, last = exp.column(RANK), ordered.offset, ordered.limit
+        if skip is not None:
+            answer = answer.where(exp.GT(this=rank, expression=exp.paren(skip)))
+            last = last and exp.Add(this=exp.paren(last), expression=exp.paren(skip))
+        if last is not None:
             answer = answer.where(exp.LTE(this=rank, expression=last))
         return answer
 
@@ -278,7 +291,8 @@ def _is_shared(tree: exp.Query) -> bool:
 def _bind(tree: exp.Select, known: dict[str, bool]) -> None:
     """Parameters are columns of the subscription, also in the conditions' own queries."""
     for marker in list(tree.find_all(exp.Placeholder)):
-        marker.replace(exp.column(marker.name, S, quoted=True))
+        _check_reach(marker, tree)
+        marker.replace(exp.column(marker.name, S))
     for nested in _own_queries(tree):
         for join in (nested.args.get("from_"), *(nested.args.get("joins") or [])):
             if join is None or not (isinstance(join.this, exp.Table) and known.get(join.this.name, False)):
@@ -288,7 +302,21 @@ def _bind(tree: exp.Select, known: dict[str, bool]) -> None:
                     f"WITH {join.this.name} depends on parameters, so a condition's own query cannot have it in a "
                     f"{join.side} JOIN"
                 )
+            _check_reach(join, tree)
             nested.where(exp.EQ(this=exp.column(SUB, join.alias_or_name), expression=_sub()), copy=False)
+
+
+def _check_reach(node: exp.Expr, tree: exp.Select) -> None:
+    """A condition's own query sees the subscription; those inside of it do not."""
+    levels, select = 0, node.find_ancestor(exp.Select)
+    while select is not None and select is not tree:
+        owner = select.parent
+        while isinstance(owner, (exp.Subquery, exp.SetOperation)):
+            owner = owner.parent
+        levels += 2 if isinstance(owner, exp.CTE) else not isinstance(owner, (exp.From, exp.Join))
+        select = select.find_ancestor(exp.Select)
+    if levels > 1:
+        raise BadInput("a query inside of a condition's own query cannot depend on parameters; write it as a JOIN")
 
 
 def _own_queries(tree: exp.Select) -> Iterable[exp.Select]:
@@ -312,12 +340,19 @@ def _partition(tree: exp.Select) -> None:
 
 
 def _group(tree: exp.Select, grouped: exp.Group) -> None:
-    if any(grouped.args.get(kind) for kind in ("cube", "rollup", "grouping_sets", "all")):
+    if grouped.args.get("all") or grouped.find(exp.Cube, exp.Rollup, exp.GroupingSets):
         raise BadInput("GROUP BY ALL, CUBE, ROLLUP and GROUPING SETS cannot be shared; name the columns")
+    _check_columns(tree.expressions)
     # A number would be the place of a column, and constants make no groups.
     keys = [each for each in grouped.expressions if not isinstance(each, exp.Literal)]
-    outside = [*tree.expressions, *([tree.args["having"]] if tree.args.get("having") else [])]
+    outside = [*tree.expressions, *(tree.args[clause] for clause in ("having", "qualify") if tree.args.get(clause))]
     grouped.set("expressions", [_sub(), *keys, *_parameters_of(outside)])
+
+
+def _check_columns(expressions: list[exp.Expr]) -> None:
+    """Spark knows no queries of their own in the columns of aggregates that differ from row to row."""
+    if any(_parameters_of([query]) for each in expressions for query in each.find_all(exp.Query)):
+        raise BadInput("a query among the columns of an aggregate cannot use parameters; write it as a JOIN")
 
 
 def _parameters_of(expressions: list[exp.Expr]) -> list[exp.Column]:
@@ -337,17 +372,24 @@ def _is_aggregate(node: exp.Expr) -> bool:
 def _aggregates(tree: exp.Select) -> bool:
     having = tree.args.get("having")
     return any(
-        _is_aggregate(node) and node.find_ancestor(exp.Window, exp.Select) is tree
+        _is_aggregate(node) and node.find_ancestor(exp.Select) is tree and not _is_over_window(node)
         for each in (*tree.expressions, *([having] if having else []))
         for node in each.walk()
     )
+
+
+def _is_over_window(node: exp.Expr) -> bool:
+    owner = node.parent
+    while isinstance(owner, AROUND):
+        owner = owner.parent
+    return isinstance(owner, exp.Window)
 
 
 def _of_nothing(node: exp.Expr) -> exp.Expr:
     """What an expression of aggregates is when there is nothing to aggregate."""
     if isinstance(node, exp.Query):
         return node
-    if isinstance(node, (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)):
+    if isinstance(node, AROUND):
         return _of_nothing(node.this)
     if isinstance(node, SKETCHES):
         raise BadInput(f"{node.sql_name().lower()}() over everything cannot be shared; GROUP BY a column")
