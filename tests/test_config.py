@@ -129,9 +129,9 @@ def test_a_file_that_cannot_be_read_is_refused(folder):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[place]\nheadroom = 1\n", "trimtab.toml: there is no table [place]; known: [tls]"),
-        ("tls = true\n", "trimtab.toml: there is no table [tls]; known: [tls]"),
-        ("[[tls]]\nenabled = true\n", "trimtab.toml: there is no table [tls]; known: [tls]"),
+        ("[place]\nheadroom = 1\n", "trimtab.toml: there is no table [place]; known: [tls], [spark]"),
+        ("tls = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark]"),
+        ("[[tls]]\nenabled = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark]"),
         ("[tls]\nenable = true\n", "trimtab.toml: [tls] has no key 'enable'; known: enabled, ca, cert, key"),
         ("[tls]\nenabled = 1\n", "trimtab.toml: [tls] enabled = 1 must be true or false"),
         ('[tls]\nenabled = "yes"\n', "trimtab.toml: [tls] enabled = 'yes' must be true or false"),
@@ -156,3 +156,9 @@ def test_a_file_that_is_not_toml_is_refused_with_the_place(folder, text):
     said = refusal(folder, text)
 
     assert re.fullmatch(r"trimtab\.toml: .+ \(at (line \d+, column \d+|end of document)\)", said)
+
+
+def test_settings_of_spark_are_passed_on(folder):
+    (folder / FILE).write_text('[spark]\nmaster = "local[1]"\n"spark.ui.enabled" = true\n')
+
+    assert load().spark == {"spark.master": "local[1]", "spark.ui.enabled": "true"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -254,7 +255,9 @@ def live(people=5):
     city, client = City(seed=0, people=people), Notebook()
     outcome = emergency.Outcome(people, 1, 0, 60.0, {name: emergency.Heard(10.0) for name in CHANNELS})
     group = emergency._Group(client, range(people))
-    return emergency._Live(city, outcome, [group], {}), city, client, group, outcome
+    run = emergency._Live(city, outcome, [group], {})
+    run._began = time.time() - 1.0
+    return run, city, client, group, outcome
 
 
 def result(channel, rows):
@@ -294,6 +297,16 @@ def test_the_audit_adds_up_counts_around_a_place(off, missing, repeated):
 
     heard = outcome.channels["counts_around"]
     assert (heard.expected, heard.missing, heard.repeated) == (near, missing, repeated)
+
+
+def test_what_was_missed_of_an_earlier_run_does_not_count():
+    run, _, _, group, outcome = live()
+    group.wanted = {"x": emergency._Wanted("near_me", {"user": "p0000", "km": 1.0})}
+
+    run._receiver(group.wanted["x"])(result("near_me", [{"id": "old", "at": "2001-01-01T00:00:00.000Z"}]))
+
+    heard = outcome.channels["near_me"]
+    assert (heard.results, heard.rows, heard.executions) == (0, 0, set())
 
 
 def test_positions_are_of_the_form_that_the_feed_has(app):

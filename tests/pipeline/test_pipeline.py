@@ -53,6 +53,10 @@ channels:
     query: >
       SELECT r.id FROM reports r JOIN users u ON u.user = :user
       WHERE distance_km(r.lat, r.lon, u.lat, u.lon) <= :km
+  {app}-around:
+    parameters: {{lat: double, lon: double, km: double}}
+    period: continuous
+    query: SELECT id FROM reports WHERE distance_km(lat, lon, :lat, :lon) <= :km
   {app}-history:
     parameters: {{kind: string}}
     period: continuous
@@ -283,6 +287,40 @@ def test_a_subscriber_that_was_away_gets_what_it_missed_and_nothing_twice(applic
             await app.arrived(4)
             await app.rounds(lambda: app.driver.ledger.channels[channel].upto["reports"].popitem()[1] >= 4)
             assert len(app.results()) == 3
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("pairs", [0, 1e18], ids=["by-index", "plain"])
+def test_subscriptions_come_and_go_while_it_runs(application, monkeypatch, pairs):
+    for limit in ("SOME_PAIRS", "MANY_PAIRS"):
+        monkeypatch.setattr(f"trimtab.pipeline.driver.{limit}", pairs)
+    app = application
+
+    async def scenario():
+        channel = f"{app.name}-around"
+        got = {name: [] for name in ("here", "there", "later")}
+        places = {"here": (47.0, 15.0), "there": (48.0, 15.0), "later": (47.01, 15.0)}
+
+        def wanted(name):
+            lat, lon = places[name]
+            return (channel, got[name].append, {"lat": lat, "lon": lon, "km": 20.0 if name == "later" else 5.0})
+
+        async with app.client("p") as client:
+            await client.create_topic(f"{app.name}.reports")
+            first = await client.subscribe_channels([wanted("here"), wanted("there")])
+            await app.report(client, a_report(1), a_report(2, lat=48.0))
+            await app.arrived(2)
+            await app.rounds(lambda: got["here"] and got["there"])
+            await client.subscribe_channels([wanted("later")])
+            await client.unsubscribe_channel(first[0])
+            await app.report(client, a_report(3), a_report(4, lat=48.01))
+            await app.arrived(4)
+            await app.rounds(lambda: got["later"] and len(got["there"]) > 1)
+        ids = {name: [row["id"] for result in results for row in result.rows] for name, results in got.items()}
+        assert ids == {"here": ["r1"], "there": ["r2", "r4"], "later": ["r3"]}
+        assert {done.indexed for done in app.done} == {pairs == 0}
+        assert [done.subscriptions for done in app.done] == [2, 2]
 
     asyncio.run(scenario())
 

@@ -44,6 +44,7 @@ TICK_S: Final = 0.2
 PATIENCE_S: Final = 240.0  # for the first results: Spark compiles what it executes
 SETTLE_S: Final = 1.0  # between the first and the last result of an execution
 LEAVE_S: Final = 30.0
+MOST_BARS: Final = 300  # in the plot, of a second each or longer
 EDGE_KM: Final = 1e-9  # so near to a circle's edge, Spark and numpy may differ
 
 # Channels that find a report by its kind, its place or both; the last one sums them up.
@@ -183,7 +184,7 @@ class _Live:
         self._parameters = parameters  # of each channel
         self._run = f"{time.time_ns() // 1_000_000:x}"  # tells this run's reports from others'
         self._published: list[tuple[str, str, float, float]] = []  # id, kind, lat, lon
-        self._began = 0.0
+        self._began = float("inf")  # when the first report was published
 
     async def run(self) -> None:
         outcome, first = self._outcome, self._groups[0].client
@@ -301,9 +302,13 @@ class _Live:
 
         def came(result: Result) -> None:
             now = time.time()
+            # A client that comes again under its name gets what it has missed; that is not of this run.
+            own = [row for row in result.rows if _age(row, self._began) <= 0.0]
+            if not own:
+                return
             heard.executions.add(result.execution)
             heard.results += 1
-            for row in result.rows:
+            for row in own:
                 heard.came_s.append(now - self._began)
                 heard.delay_s.append(_age(row, now))
                 if "id" in row:
@@ -377,9 +382,11 @@ def draw(outcome: Outcome, path: Path) -> None:
     left.set_ylim(-0.15, len(names))
     left.set_xlabel("from publication to delivery, s (ticks: median, p99; dashed: period)")
     left.grid(axis="y", visible=False)
-    edges = np.arange(0.0, max((max(h.came_s, default=0.0) for h in outcome.channels.values()), default=0.0) + 2.0)
-    columns = [[second for second in heard.came_s if second >= 0.0] for heard in outcome.channels.values()]
-    right.hist(columns, edges.tolist(), stacked=True, color=list(colours.values()))
+    end_s = max(outcome.seconds, *(max(heard.came_s, default=0.0) for heard in outcome.channels.values()))
+    edges = np.linspace(0.0, end_s, min(MOST_BARS, round(end_s) + 1) + 1)
+    columns = [heard.came_s for heard in outcome.channels.values()]
+    per_s = [np.full(len(column), 1.0 / (edges[1] - edges[0])) for column in columns]
+    right.hist(columns, edges.tolist(), weights=per_s, stacked=True, color=list(colours.values()))
     right.axvline(outcome.seconds, color="black", linewidth=1, linestyle=":")
     right.set_xlabel("time, s (dotted: the last report; colours: channels, as on the left)")
     right.set_ylabel("rows delivered per second")

@@ -214,8 +214,14 @@ class Driver:
         if not repeated:
             self.ledger.write_channel(self._jetstream, name, execution)
         publications = self._show_tables(self.plans[name], execution)
-        subscriptions, levels = self.subscriptions.show(name, execution.version if repeated else None)
-        sql, indexed = self._choose(self.plans[name], publications, subscriptions, levels)
+        plan = self.plans[name]
+        subscriptions, levels = self.subscriptions.show(
+            name, execution.version, lambda count: self._pays(plan, publications, count)
+        )
+        indexed = plan.indexed is not None and bool(levels) and all(levels.values())
+        sql = plan.plain
+        if plan.indexed is not None and indexed:
+            sql = plan.indexed.at(levels, publications < subscriptions)
         counts = self._publish(name, execution, self._answer(sql, execution), repeated=repeated)
         self._commit(name, execution)
         ended = time.time()
@@ -244,16 +250,10 @@ class Driver:
             rows.drop(*HIDDEN).createOrReplaceTempView(name)
         return count
 
-    def _choose(
-        self, plan: Plan, publications: int, subscriptions: int, levels: dict[str, tuple[int, ...]]
-    ) -> tuple[str, bool]:
-        """With indexes or without: by how much there is to compare."""
-        if plan.indexed is None or not all(levels.values()):
-            return plan.plain, False
-        pairs = publications * subscriptions
-        if pairs < (MANY_PAIRS if plan.has_equality else SOME_PAIRS):
-            return plan.plain, False
-        return plan.indexed.at(levels, publications < subscriptions), True
+    def _pays(self, plan: Plan, publications: int, subscriptions: int) -> bool:
+        """Whether there is so much to compare that looking up in an index is cheaper."""
+        least = MANY_PAIRS if plan.has_equality else SOME_PAIRS
+        return plan.indexed is not None and publications * subscriptions >= least
 
     def _answer(self, sql: str, execution: Execution) -> DataFrame:
         return self.spark.sql(with_time(sql, execution.at))

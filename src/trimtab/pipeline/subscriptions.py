@@ -15,10 +15,11 @@ from pyspark.sql import functions as F
 from trimtab.fleet.channels import BACKEND
 from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline import feeds
-from trimtab.pipeline.plan import subscription_ddl
 from trimtab.pipeline.sql.share import SUB, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
     from trimtab.pipeline.jetstream import JetStream, Server
@@ -26,16 +27,6 @@ if TYPE_CHECKING:
 
 FEW: Final = 2_000  # changes that are applied to what is kept
 READ: Final = 20_000  # events that are read here instead of by Spark
-SMALL: Final = 50_000  # subscriptions up to which Spark is told to send the table to every core
-
-
-@dataclass(slots=True)
-class Change:
-    """What became of a subscription since the table was made."""
-
-    on: bool
-    params: dict[str, Any]
-    seq: int
 
 
 @dataclass(slots=True)
@@ -46,8 +37,24 @@ class Table:
     base: DataFrame | None = None  # as of ``version``
     version: int = 0
     count: int = 0
-    changes: dict[str, Change] = field(default_factory=dict)  # after ``version``
+    came: dict[str, dict[str, Any]] = field(default_factory=dict)  # id -> parameters, after ``version``
+    went: set[str] = field(default_factory=set)
+    changed: int = 0  # the place of the last change
     indexes: dict[str, tuple[DataFrame, tuple[int, ...]]] = field(default_factory=dict)  # name -> rows, levels
+
+    @property
+    def now(self) -> int:
+        return self.count + len(self.came) - len(self.went)
+
+    def apply(self, identity: str, on: bool, params: dict[str, Any], seq: int) -> None:
+        """It came, or it went: the hub tells of nothing that stays as it is."""
+        self.changed = seq
+        if on and identity in self.went:
+            self.went.remove(identity)
+        elif on:
+            self.came[identity] = params
+        elif self.came.pop(identity, None) is None:
+            self.went.add(identity)
 
 
 class Subscriptions:
@@ -71,33 +78,33 @@ class Subscriptions:
                     _, channel, identity = subject.decode().split(".")
                     if channel in self._tables:
                         event = json.loads(data)
-                        self._tables[channel].changes[identity] = Change(event["on"], event["params"], seq)
+                        self._tables[channel].apply(identity, event["on"], event["params"], seq)
         self.version = last
 
     def count(self, channel: str) -> int:
-        """About how many there are now; 0 only if there are none."""
+        """How many there are now."""
         table = self._tables[channel]
         if table.base is None and self.version:
             self._make(table, self.version)
-        changed = sum(1 for change in table.changes.values() if change.on)
-        gone = sum(1 for change in table.changes.values() if not change.on)
-        return max(table.count - gone, 0) + changed
+        return table.now
 
-    def show(self, channel: str, version: int | None = None) -> tuple[int, dict[str, tuple[int, ...]]]:
+    def show(
+        self, channel: str, version: int, with_indexes: Callable[[int], bool]
+    ) -> tuple[int, dict[str, tuple[int, ...]]]:
         """Make the channel's table the view that its query reads; how many there are, and its indexes' levels.
 
-        ``version`` is an earlier one, for an execution that is repeated.
+        ``version`` may be an earlier one, for an execution that is repeated. ``with_indexes`` says by the number of
+        subscriptions whether the indexes are needed.
         """
         table = self._tables[channel]
-        if version is not None and version != self.version and (table.version > version or table.changes):
+        if max(table.version, table.changed) > version:
             repeated = Table(table.plan)
             self._make(repeated, version)
             table = repeated
-        elif table.base is None or len(table.changes) > max(FEW, table.count // 20):
+        elif table.base is None or len(table.came) + len(table.went) > max(FEW, table.count // 20):
             self._make(table, self.version)
-        rows = self._with_changes(table)
-        rows.createOrReplaceTempView(SUBSCRIPTIONS)
-        return table.count + len(table.changes), self._show_indexes(table)
+        self._with_changes(table).createOrReplaceTempView(SUBSCRIPTIONS)
+        return table.now, self._show_indexes(table) if with_indexes(table.now) else {}
 
     def _make(self, table: Table, version: int) -> None:
         channel = table.plan.channel
@@ -106,7 +113,7 @@ class Subscriptions:
         table.base = latest_subscriptions(events, channel.name, channel.parameters).cache()
         table.count = table.base.count()
         table.version = version
-        table.changes = {}
+        table.came, table.went, table.changed = {}, set(), 0
         for rows, _ in table.indexes.values():
             rows.unpersist()
         table.indexes = {}
@@ -115,11 +122,11 @@ class Subscriptions:
 
     def _with_changes(self, table: Table) -> DataFrame:
         assert table.base is not None
-        if not table.changes:
+        if not (table.came or table.went):
             return table.base
-        kept = table.base.where(~F.col(SUB).isin(list(table.changes)))
+        kept = table.base.where(~F.col(SUB).isin(list(table.went)))
         channel = table.plan.channel
-        texts = [(name, json.dumps(change.params)) for name, change in table.changes.items() if change.on]
+        texts = [(name, json.dumps(params)) for name, params in table.came.items()]
         fresh = self._spark.createDataFrame(texts, f"{SUB} STRING, _params STRING")
         return kept.unionByName(_with_params(fresh, channel.parameters).select(*kept.columns))
 
@@ -139,7 +146,7 @@ class Subscriptions:
                     table.indexes[index.name] = (kept, known)
                     self._with_changes(table).createOrReplaceTempView(SUBSCRIPTIONS)
                 made, found = table.indexes[index.name]
-                if table.changes:
+                if table.came or table.went:
                     made, found = self._changed_index(table, index.sql, made, found)
             made.createOrReplaceTempView(index.name)
             levels[index.name] = found
@@ -149,13 +156,11 @@ class Subscriptions:
         self, table: Table, sql: str, made: DataFrame, levels: tuple[int, ...]
     ) -> tuple[DataFrame, tuple[int, ...]]:
         whole = self._with_changes(table)
-        whole.where(F.col(SUB).isin([n for n, c in table.changes.items() if c.on])).createOrReplaceTempView(
-            SUBSCRIPTIONS
-        )
+        whole.where(F.col(SUB).isin(list(table.came))).createOrReplaceTempView(SUBSCRIPTIONS)
         fresh = self._spark.sql(sql)
         found = {row[0] for row in fresh.select("_level").distinct().collect()}
         whole.createOrReplaceTempView(SUBSCRIPTIONS)
-        kept = made.where(~F.col(SUB).isin(list(table.changes)))
+        kept = made.where(~F.col(SUB).isin(list(table.went)))
         return kept.unionByName(fresh), tuple({*levels, *found})
 
 
@@ -175,6 +180,3 @@ def _with_params(texts: DataFrame, parameters: dict[str, str]) -> DataFrame:
         return texts.select(SUB)
     params = texts.select(SUB, F.from_json("_params", schema_ddl(parameters)).alias("_p"))
     return params.select(SUB, *(F.col(f"_p.`{name}`").alias(name) for name in parameters))
-
-
-__all__ = ["Subscriptions", "latest_subscriptions", "subscription_ddl"]

@@ -389,10 +389,14 @@ def _renamed(tree: exp.Expr, inside: list[str]) -> exp.Expr:
 
 
 def _flat(condition: exp.Expr) -> list[exp.Expr]:
-    condition = condition.unnest()
-    if isinstance(condition, exp.And):
-        return [*_flat(condition.this), *_flat(condition.expression)]
-    return [condition]
+    found, rest = [], [condition]
+    while rest:
+        condition = rest.pop().unnest()
+        if isinstance(condition, exp.And):
+            rest += [condition.expression, condition.this]
+        else:
+            found.append(condition)
+    return found
 
 
 def _tables(*expressions: exp.Expr) -> set[str]:

@@ -97,15 +97,22 @@ def _parse(text: str) -> exp.Query:
     if len(found) != 1:
         raise BadInput(f"a channel has one query, but here are {len(found)} statements")
     tree = found[0]
-    if not isinstance(tree, (exp.Select, exp.SetOperation, exp.Subquery)):
+    if not _is_query(tree):
         raise BadInput(f"a channel's query is a SELECT, but this is {type(tree).__name__.upper()}")
+    assert isinstance(tree, exp.Query)
     return tree
+
+
+def _is_query(node: exp.Expr) -> bool:
+    return isinstance(node.unnest(), (exp.Select, exp.SetOperation))
 
 
 def _resolve(tree: exp.Query, tables: Mapping[str, Columns]) -> exp.Query:
     schema: dict[str, object] = {name: dict(columns) for name, columns in tables.items()}
     try:
-        return qualify(tree, schema=schema, dialect=DIALECT, quote_identifiers=False)
+        resolved = qualify(tree, schema=schema, dialect=DIALECT, quote_identifiers=False)
+        resolved.sql(DIALECT)  # some calls can be read, but not written
+        return resolved
     except Exception as error:
         raise BadInput(_sentence(error, tree, tables)) from None
 
@@ -119,6 +126,10 @@ def _check_clauses(tree: exp.Query) -> None:
                 raise BadInput("ORDER BY and LIMIT of a query in parentheses are written inside of them")
             if isinstance(node.this, exp.Table) and not node.alias:
                 raise BadInput("tables are joined without parentheses around them")
+        whole = [node.this] if isinstance(node, exp.CTE) else []
+        whole += [node.this, node.expression] if isinstance(node, exp.SetOperation) else []
+        if not all(map(_is_query, whole)):
+            raise BadInput("WITH and UNION are of queries, and here is something else")
         if isinstance(node, exp.With) and node.args.get("recursive"):
             raise BadInput("WITH RECURSIVE cannot be shared by subscriptions")
 

@@ -166,7 +166,7 @@ class _Sharer:
             tree.append("expressions", exp.alias_(having.this, "_having"))
         whole = tree.expressions
         _check_columns(whole)
-        nothing = [_of_nothing(_unaliased(each).copy()) for each in whole]
+        nothing = [_of_nothing(each) for each in whole]
         tree.set("expressions", [exp.alias_(_sub(), SUB), *whole])
         tree.set("group", exp.Group(expressions=[_sub(), *_parameters_of(whole)]))
         chosen = [
@@ -385,23 +385,24 @@ def _is_over_window(node: exp.Expr) -> bool:
     return isinstance(owner, exp.Window)
 
 
-def _of_nothing(node: exp.Expr) -> exp.Expr:
+def _of_nothing(expression: exp.Expr) -> exp.Expr:
     """What an expression of aggregates is when there is nothing to aggregate."""
-    if isinstance(node, exp.Query):
-        return node
-    if isinstance(node, AROUND):
-        return _of_nothing(node.this)
-    if isinstance(node, SKETCHES):
-        raise BadInput(f"{node.sql_name().lower()}() over everything cannot be shared; GROUP BY a column")
-    if isinstance(node, COUNTS):
+    holder = exp.Paren(this=_unaliased(expression).copy())
+    for node in list(holder.walk(prune=lambda node: isinstance(node, (exp.Query, *AROUND)) or _is_aggregate(node))):
+        call: exp.Expr = node
+        while isinstance(call, AROUND):
+            call = call.this
+        if isinstance(call, SKETCHES):
+            raise BadInput(f"{call.sql_name().lower()}() over everything cannot be shared; GROUP BY a column")
+        if _is_aggregate(call):
+            node.replace(_value_of_nothing(call))
+    return holder.unnest()
+
+
+def _value_of_nothing(call: exp.Expr) -> exp.Expr:
+    if isinstance(call, COUNTS):
         return exp.cast(exp.Literal.number(0), "BIGINT")
-    if isinstance(node, LISTS):
-        return exp.Array(expressions=[])
-    if _is_aggregate(node):
-        return exp.null()
-    for child in list(node.iter_expressions()):
-        child.replace(_of_nothing(child))
-    return node
+    return exp.Array(expressions=[]) if isinstance(call, LISTS) else exp.null()
 
 
 def _with(tree: exp.Query, with_: exp.With | None) -> exp.Query:
