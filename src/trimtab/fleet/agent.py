@@ -166,12 +166,14 @@ class Agent:
         return {"home": home or wanted, "brokers": {name: about["urls"] for name, about in brokers.items()}}
 
     async def _route(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Where a client finds a topic."""
+        """Where a client finds a topic. Nobody is turned away on news that may be old: the hub is asked first."""
         client, name = question["client"], names.topic_name(question["topic"])
-        if self.registry.get(f"topic.{name}") is None:
+        try:
+            broker = self.registry.route(client, name)
+        except BadInput:
             with contextlib.suppress(Unreachable):
                 await self._sync()
-        broker = self.registry.route(client, name)
+            broker = self.registry.route(client, name)
         if self.registry.topic(name).unit == "client" and self.registry.home(client) is None:
             broker = self.broker
         about = self.registry.brokers().get(broker, {})
