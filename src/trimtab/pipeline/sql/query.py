@@ -239,18 +239,27 @@ def _inline(call: exp.Anonymous) -> None:
 
 def _sentence(error: Exception, tree: exp.Query, tables: Mapping[str, Columns]) -> str:
     said = _first_line(error)
-    if found := re.search(r"Column '([^']+)' could not be resolved|Unknown column: (\S+)", said):
-        column = (found.group(1) or found.group(2)).strip('`"').split(".")[-1]
-        named = {table.name.lower() for table in tree.find_all(exp.Table)} & set(tables)
-        known = sorted({name for table in named for name in tables[table]})
-        return str(UnknownName("column", column, known))
-    return f"the query cannot be resolved: {said}"
+    found = re.search(r"Column '([^']+)' could not be resolved(?: for table: '([^']+)')?|Unknown column: (\S+)", said)
+    if found is None:
+        return f"the query cannot be resolved: {said}"
+    column, alias = (found.group(1) or found.group(3)).strip('`"').split(".")[-1], found.group(2)
+    read = list(tree.find_all(exp.Table))
+    known = sorted({name for table in read for name in tables.get(table.name.lower(), ())})
+    if alias:
+        return str(UnknownName("table", alias, sorted({table.alias_or_name for table in read})))
+    if column in map(str.lower, known):
+        return f"column '{column}' is in more than one table; write which one, as in {read[0].alias_or_name}.{column}"
+    return str(UnknownName("column", column, known))
 
 
 def _first_line(error: Exception) -> str:
     """Without the colours and the excerpt that the parser adds for terminals."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    said = re.sub(r"Required keyword: '\w+' missing for <class '[\w.]*?(\w+)'>", r"\1 is incomplete", str(error))
+    said = re.sub(
+        r"Required keyword: '\w+' missing for <class '[\w.]*?(\w+)'>",
+        r"\1 is incomplete",
+        str(error.__cause__ or error),
+    )
     said = re.sub(r"\x1b\[\d*m", "", said).split("\n")[0].rstrip(". ").replace("Invalid expression / ", "")
     return re.sub(r"<Token [^>]*text: (\S+?),[^>]*>", r"'\1'", said).replace("'SENTINEL'", "the end")
