@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab.cli.output import print_table
+from trimtab.pipeline.sql.index import COARSE, FINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +152,7 @@ def _peers(name: str, pubs: pa.Table, subs: pa.Table, levels: list[int]) -> dict
         connection.execute(f"CREATE TABLE {table} AS SELECT * FROM arrow")
         connection.unregister("arrow")
     equal = "r.kind = s.kind AND " if name == "equality and radius" else ""
-    _duckdb_grid(connection, levels)
+    _duckdb_grid(connection, levels, COARSE if equal else FINE)
 
     def sql(text: str) -> Callable[[], tuple[int, int]]:
         def run() -> tuple[int, int]:
@@ -185,7 +186,7 @@ def _peers(name: str, pubs: pa.Table, subs: pa.Table, levels: list[int]) -> dict
     return ways
 
 
-def _duckdb_grid(connection: Any, levels: list[int]) -> None:
+def _duckdb_grid(connection: Any, levels: list[int], radii: int) -> None:
     connection.execute("CREATE TABLE levels AS SELECT unnest(?) AS level", [levels])
     n = ROW_CELLS.format(y="y", h="h")
     connection.execute(f"""CREATE TABLE s1 AS
@@ -197,7 +198,7 @@ def _duckdb_grid(connection: Any, levels: list[int]) -> None:
             CAST(floor((lat + d + 90) / h) AS BIGINT) + 1)) AS y,
             degrees(asin(least(1, sin(radians(d)) / cos(radians(lat))))) + 1e-9 AS reach FROM (
         SELECT *, pow(2, level) AS h FROM (
-        SELECT *, CAST(ceil(log2(4 * d)) AS INT) AS level FROM (
+        SELECT *, CAST(ceil(log2({radii} * d)) AS INT) AS level FROM (
         SELECT *, degrees(km / 6371.0088) * (1 + 1e-9) + 1e-9 AS d FROM s0))))))""")
 
 

@@ -5,8 +5,8 @@ a longitude beyond 360, NaN) has no distance: NULL.
 
 The grid has a level for every power of two of degrees. At level ``l`` the Earth is cut into rows of ``2^l`` degrees of
 latitude, and each row into as many cells as make them about as wide as high; so poles and the antimeridian are nothing
-special. A circle is kept in all cells it touches, at the first level whose rows are twice its diameter: two cells on
-average, eight at most away from the poles. A place is looked up in its one cell of every level in use.
+special. A circle is kept in all cells it touches, at the first level whose rows are as high as some radii of it: two
+cells on average if these are four, six if it is one. A place is looked up in its one cell of every level in use.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ GRID: Final = {
         f"CASE WHEN km >= 0 THEN degrees(least(km, 1e5D) / {EARTH_KM}D) * (1D + 1e-9D) + 1e-9D END",
     ),
     "_circle_level": (
-        "angle DOUBLE", "INT", f"CAST(greatest({LEVELS[0]}, least({LEVELS[1]}, ceil(log2(4 * angle)))) AS INT)"
+        "angle DOUBLE, radii INT", "INT",
+        f"CAST(greatest({LEVELS[0]}, least({LEVELS[1]}, ceil(log2(radii * angle)))) AS INT)",
     ),
+    # The square of the straight line from the middle to the edge; what is added is more than is lost by rounding.
+    "_circle_chord": ("angle DOUBLE", "DOUBLE", "4 * pow(sin(radians(least(180D, angle)) / 2), 2) + 1e-14D"),
     # How far east and west a circle reaches: all around if a pole is in it.
     "_circle_reach": (
         "lat DOUBLE, angle DOUBLE", "DOUBLE",

@@ -7,10 +7,10 @@ the original conditions decide then. So the index never decides, and need not be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from trimtab.pipeline.sql.query import DIALECT
 from trimtab.pipeline.sql.share import SUBSCRIPTIONS, S, parse
@@ -30,6 +30,10 @@ SCALES: Final = {  # type -> how it becomes a number
 }  # fmt: skip
 NUMBERS: Final = ("int", "long", "double")
 ARITHMETIC: Final = (exp.Literal, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren)
+# Rows of the grid are at least that many radii high. Beside an equality there is little to compare within a cell, and
+# few cells are better (2 for a circle); without one, small cells (6 for a circle).
+COARSE: Final = 4
+FINE: Final = 1
 NARROWEST: Final = -1000
 EVERYTHING: Final = 1024  # 2^1024 is infinite: all numbers are in cell 0
 # Spans on the real line: cells of 2^level, at the first level that is as wide as the span, so two cells at most; not so
@@ -120,6 +124,15 @@ def _keyed(sql: str, alias: str, steps: list[Step], key: list[str], *, keep: set
     return f"SELECT {alias}.* EXCEPT ({gone}), xxhash64({', '.join(key)}) AS {CELL} FROM ({sql}) AS {alias}"
 
 
+def _vector(lat: str, lon: str) -> list[Step]:
+    """A place as a point of the unit sphere."""
+    return [
+        Let("_i", f"cos(radians({lat})) * cos(radians({lon}))"),
+        Let("_j", f"cos(radians({lat})) * sin(radians({lon}))"),
+        Let("_k", f"sin(radians({lat}))"),
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class _Circle:
     """A place of the probe within a radius of the side's."""
@@ -128,9 +141,24 @@ class _Circle:
     place: list[exp.Expr]
     centre: list[exp.Expr]
     km: exp.Expr
+    fine: bool = False
+
+    def alone(self) -> _Circle:
+        return replace(self, fine=True)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return ("_i", "_j", "_k", "_chord") if self.fine else ()
 
     def needs(self) -> set[str]:
         return _tables(*self.centre, self.km)
+
+    def quickly(self, probe: str) -> str:
+        """What costs little and holds for all that may be within: the straight line through the Earth is short enough."""
+        if not self.fine:
+            return ""
+        line = " + ".join(f"({probe}._{axis} - {S}._{axis}) * ({probe}._{axis} - {S}._{axis})" for axis in "ijk")
+        return f" AND {line} <= {S}._chord"
 
     def words(self) -> str:
         return f"radius around ({', '.join(_sql(each) for each in self.centre)})"
@@ -139,7 +167,8 @@ class _Circle:
         (lat, lon), km = (show(each) for each in self.centre), show(self.km)
         return [
             Let("_angle", f"CASE WHEN abs({lat}) <= 90 AND abs({lon}) <= 360 THEN _circle_angle({km}) END"),
-            Let(LEVEL, "_circle_level(_angle)"),
+            *([*_vector(lat, lon), Let("_chord", "_circle_chord(_angle)")] if self.fine else []),
+            Let(LEVEL, f"_circle_level(_angle, {FINE if self.fine else COARSE})"),
             Let("_reach", f"_circle_reach({lat}, _angle)"),
             Let("_south", f"_place_row(greatest(-90D, {lat} - _angle), {LEVEL})"),
             Let("_north", f"_place_row(least(90D, {lat} + _angle), {LEVEL})"),
@@ -153,10 +182,12 @@ class _Circle:
     def key(self) -> str:
         return "_y, pmod(_x, _n)"
 
-    def look_up(self) -> list[Step]:
+    def look_up(self, levels: str) -> list[Step]:
         lat, lon = (_sql(each) for each in self.place)
         on_earth = f"abs({lat}) <= 90 AND abs({lon}) <= 360"
         return [
+            *(_vector(lat, lon) if self.fine else []),
+            Each(LEVEL, levels),
             Let("_y", f"CASE WHEN {on_earth} THEN _place_row({lat}, {LEVEL}) END"),
             Let("_n", f"_row_cells(_y, {LEVEL})"),
             Let("_x", f"_place_column({lon}, _n)"),
@@ -171,6 +202,10 @@ class _Span:
     low: exp.Expr
     high: exp.Expr
     scale: str
+    kept: ClassVar = ()
+
+    def alone(self) -> _Span:
+        return self
 
     @property
     def probe(self) -> str:
@@ -178,6 +213,9 @@ class _Span:
 
     def needs(self) -> set[str]:
         return _tables(self.low, self.high)
+
+    def quickly(self, probe: str) -> str:
+        return ""
 
     def words(self) -> str:
         return f"range of {_sql(self.column)}"
@@ -196,8 +234,11 @@ class _Span:
     def key(self) -> str:
         return "_y"
 
-    def look_up(self) -> list[Step]:
-        return [Let("_y", f"_span_cell(CAST({self.scale.format(_sql(self.column))} AS DOUBLE), {LEVEL})")]
+    def look_up(self, levels: str) -> list[Step]:
+        return [
+            Each(LEVEL, levels),
+            Let("_y", f"_span_cell(CAST({self.scale.format(_sql(self.column))} AS DOUBLE), {LEVEL})"),
+        ]
 
 
 class _Block:
@@ -295,6 +336,8 @@ class _Block:
             side = self._reach(probe)
             inside = [alias for alias in self.inner if alias in side]
         equal = list(self._equalities(probe, side))
+        if not equal:
+            match = match.alone()
         sql = self._side(match, inside, [mine for _, mine in equal])
         self._look_up(match, name, [theirs for theirs, _ in equal])
         self._take_inside(inside, name)
@@ -332,18 +375,21 @@ class _Block:
         def show(expression: exp.Expr) -> str:
             return _sql(_renamed(expression.copy(), inside))
 
-        return _keyed(sql, S, match.side(show), [*map(show, equal), LEVEL, match.key()], keep={LEVEL})
+        steps = match.side(show)
+        return _keyed(sql, S, steps, [*map(show, equal), LEVEL, match.key()], keep={LEVEL, *match.kept})
 
     def _look_up(self, match: _Circle | _Span, name: str, equal: list[exp.Expr]) -> None:
         join, alias = self.inner[match.probe], _name(match.probe)
-        steps = [Each(LEVEL, f"{name}_levels()"), *match.look_up()]
-        key = [*map(_sql, equal), LEVEL, match.key()]
-        exploded = parse(_keyed(f"SELECT {alias}.* FROM _probe AS {alias}", alias, steps, key, keep=set()))
+        steps, key = match.look_up(f"{name}_levels()"), [*map(_sql, equal), LEVEL, match.key()]
+        keep = set(match.kept)
+        exploded = parse(_keyed(f"SELECT {alias}.* FROM _probe AS {alias}", alias, steps, key, keep=keep))
         probe = next(table for table in exploded.find_all(exp.Table) if table.name == "_probe")
         source = join.this
         join.set("this", exp.Subquery(this=exploded, alias=exp.TableAlias(this=exp.to_identifier(match.probe))))
         probe.replace(source)
-        self.select.where(exp.EQ(this=exp.column(CELL, alias), expression=exp.column(CELL, S)), copy=False)
+        first = f"{alias}.{CELL} = {S}.{CELL}{match.quickly(alias)}"
+        where = self.select.args.get("where")
+        self.select.where(parse_one(first), *([where.this] if where else []), append=False, copy=False)
 
     def _take_inside(self, inside: list[str], name: str) -> None:
         """The side is read from the index; what is part of it is no longer joined."""
