@@ -154,7 +154,7 @@ class _Circle:
         return _tables(*self.centre, self.km)
 
     def quickly(self, probe: str) -> str:
-        """What costs little and holds for all that may be within: the straight line through the Earth is short enough."""
+        """What costs little and holds for all that may be within: the line through the Earth is short enough."""
         if not self.fine:
             return ""
         line = " + ".join(f"({probe}._{axis} - {S}._{axis}) * ({probe}._{axis} - {S}._{axis})" for axis in "ijk")
