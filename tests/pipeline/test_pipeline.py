@@ -325,6 +325,26 @@ def test_subscriptions_come_and_go_while_it_runs(application, monkeypatch, pairs
     asyncio.run(scenario())
 
 
+def test_a_client_may_subscribe_to_the_same_twice(application):
+    app = application
+
+    async def scenario():
+        one, other = [], []
+        async with app.client("twice") as client:
+            await client.create_topic(f"{app.name}.reports")
+            wanted = [(f"{app.name}-kind", each.append, {"kind": "fire"}) for each in (one, other)]
+            first, _ = await client.subscribe_channels(wanted)
+            await app.report(client, a_report(1))
+            await app.rounds(lambda: one and other)
+            await client.unsubscribe_channel(first)
+            await app.report(client, a_report(2))
+            await app.rounds(lambda: len(other) > 1)
+        assert [result.seq for result in one] == [result.seq for result in other][:1]
+        assert [[row["id"] for row in result.rows] for result in other] == [["r1"], ["r2"]]
+
+    asyncio.run(scenario())
+
+
 def test_a_feed_can_be_any_streaming_source_of_spark(application):
     app = application
 

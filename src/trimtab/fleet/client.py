@@ -22,24 +22,22 @@ import nats.errors
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import names, wire
 from trimtab.fleet.base import Base
-from trimtab.fleet.channels import MOST
+from trimtab.fleet.channel_client import ChannelClient
 from trimtab.fleet.credentials import CLIENT_FILE, read_secret
 from trimtab.fleet.message import Stamper
 from trimtab.fleet.reader import Reader
 from trimtab.fleet.registry import Topic
-from trimtab.fleet.results import LOOK_S, ChannelSubscription, ChannelSubscriptions
 from trimtab.fleet.route import Route
 from trimtab.fleet.subscription import PENDING_MESSAGES, Subscription
 from trimtab.fleet.turnstile import Turnstile
-from trimtab.fleet.types import as_json
 from trimtab.fleet.wires import Wires
 from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from trimtab.fleet.delivery import Callback, Delivery
-    from trimtab.fleet.results import Result
+    from trimtab.fleet.results import ChannelSubscription, Result
     from trimtab.fleet.wires import Wire
 
 log = logging.getLogger("trimtab.client")
@@ -84,7 +82,6 @@ class Client:
         addresses: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.name = names.client_name(name or f"client-{secrets.token_hex(4)}")
-        self._returns = name is not None  # under this name, so what it has subscribed to is kept for it
         self.position = position
         self.home = ""
         self.moves = 0  # routes that were changed while in use
@@ -95,10 +92,7 @@ class Client:
         self._base = Base()
         self._routes: dict[str, Route] = {}
         self._subscriptions: list[Delivery] = []
-        self._channels = ChannelSubscriptions()
-        self._caught_up: tuple[object, int] = (None, 0)  # the connection since which no result can have been missed
-        self._looked = 0  # everything up to this result was looked for
-        self._look_at = 0.0  # when to look again
+        self._channels = ChannelClient(self.name, self._base, returns=name is not None)
         self._stamper = Stamper(self.name)
         self._closing = False
         self._gates: dict[str, Turnstile] = {}  # by topic: publishers pass in order, and wait while it is closed
@@ -138,7 +132,7 @@ class Client:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._leave_channels()
+        await self._channels.leave()
         leaving = (asyncio.wait_for(each.leave_all(), LEAVE_S) for each in self._subscriptions)
         await asyncio.gather(*leaving, return_exceptions=True)
         up = [each for each in self._wires if each.nats.is_connected]
@@ -282,73 +276,15 @@ class Client:
     async def subscribe_channels(
         self, wanted: Sequence[tuple[str, Callable[[Result], Any] | None, dict[str, Any]]]
     ) -> list[ChannelSubscription]:
-        """Many at once: channel, callback, parameters of each."""
-        made = []
-        for at in range(0, len(wanted), MOST):
-            some = wanted[at : at + MOST]
-            question = {
-                "client": self.name,
-                "subscriptions": [{"channel": name, "params": as_json(params)} for name, _, params in some],
-            }
-            answer = await wire.ask(self._base.nats, "ask.hub.subscribe", question, 60.0)
-            for (name, callback, params), known in zip(some, answer["subscriptions"], strict=True):
-                seen = max(int(answer["position"]), int(known["since"]))
-                made.append(await self._hear_channel(ChannelSubscription(name, known["id"], params, seen, callback)))
-        await self._base.nats.flush()
-        for subscription in made:
-            await subscription.catch_up(self._base.nats)
-        return made
-
-    async def _hear_channel(self, subscription: ChannelSubscription) -> ChannelSubscription:
-        known = self._channels.get(subscription.subject)
-        if known is not None:
-            raise BadInput(f"this client has this subscription to channel '{subscription.channel}' already")
-        self._channels.add(subscription)
-
-        async def heard(raw: Any) -> None:
-            try:
-                await subscription.came(raw, self._base.nats)
-            except (nats.errors.Error, TimeoutError, OSError) as error:  # what is missing is fetched when it can be
-                log.debug("channel %s: %r", subscription.channel, error)
-                self._caught_up = (None, 0)
-
-        await self._base.hear(subscription.subject, heard)
-        return subscription
+        """Many at once: channel, callback, parameters of each. The same one twice is answered twice."""
+        return await self._channels.subscribe(wanted)
 
     async def unsubscribe_channel(self, subscription: ChannelSubscription) -> None:
-        await self._base.stop_hearing(subscription.subject)
-        self._channels.remove(subscription)
-        await self._end_channels([subscription])
+        await self._channels.unsubscribe([subscription])
 
-    async def _end_channels(self, ended: list[ChannelSubscription]) -> None:
-        for at in range(0, len(ended), MOST):
-            listed = [{"channel": each.channel, "id": each.id} for each in ended[at : at + MOST]]
-            question = {"client": self.name, "subscriptions": listed}
-            await wire.ask(self._base.nats, "ask.hub.unsubscribe", question, 60.0)
-
-    async def _leave_channels(self) -> None:
-        known = list(self._channels)
-        with contextlib.suppress(BadInput, nats.errors.Error, OSError):
-            if known and not self._returns:
-                await self._end_channels(known)
-            elif known:
-                await self._tell_position(2.0)
-        for each in known:
-            each.end()
-
-    async def _tell_position(self, timeout_s: float = 1.0) -> None:
-        """After a connection was made anew, fetch what was missed; then tell the hub how far this client has come."""
-        now = (self._base.wire, self._base.nats.stats["reconnects"])
-        clock = asyncio.get_running_loop().time()
-        if now != self._caught_up or clock >= self._look_at:
-            answer = await wire.ask(self._base.nats, "ask.hub.seen", {"client": self.name}, timeout_s)
-            if now != self._caught_up or answer["last"] > self._looked:
-                if not await self._channels.catch_up(self._base.nats):
-                    return
-                self._caught_up, self._looked = now, answer["last"]
-            self._look_at = clock + LOOK_S * (1 + len(self._channels) / 100)
-        if self._base.quiet and (position := self._channels.position()) is not None:
-            await wire.ask(self._base.nats, "ask.hub.seen", {"client": self.name, "seq": position}, timeout_s)
+    async def unsubscribe_channels(self, subscriptions: Iterable[ChannelSubscription]) -> None:
+        """Many at once."""
+        await self._channels.unsubscribe(subscriptions)
 
     # Routes.
 
@@ -544,7 +480,7 @@ class Client:
             await self._mend()
             if self._channels:
                 with contextlib.suppress(BadInput, nats.errors.Error, OSError):
-                    await self._tell_position()
+                    await self._channels.tell_position()
             up = [each for each in self._wires if each.nats.is_connected]
             for error in await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True):
                 if isinstance(error, Exception) and not isinstance(error, BadInput):

@@ -12,10 +12,8 @@ import inspect
 import json
 import logging
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-
-import nats.errors
 
 from trimtab.fleet import names
 
@@ -32,8 +30,6 @@ SEQUENCE: Final = "Nats-Sequence"
 BEFORE: Final = "Nats-Last-Sequence"
 FETCH: Final = f"$JS.{names.HUB}.API.DIRECT.GET.results"
 FETCH_S: Final = 2.0
-AT_ONCE: Final = 32  # requests for what was missed
-LOOK_S: Final = 5.0  # between looks for results that got lost on the way and were followed by none; per 100 of them
 WAITING: Final = 1_000  # results kept for whoever iterates; the rest stays at the hub until then
 
 
@@ -52,19 +48,57 @@ class Result:
 class ChannelSubscription:
     """Made by ``Client.subscribe_channel``. Give a callback, or iterate: ``async for result in subscription``."""
 
-    def __init__(
-        self, channel: str, identity: str, params: dict[str, Any], seen: int, callback: Callback | None
-    ) -> None:
+    def __init__(self, channel: str, identity: str, params: dict[str, Any], callback: Callback | None) -> None:
         self.channel = channel
         self.id = identity
         self.params = params
-        self.seen = seen  # everything up to this place has been delivered
         self.received = 0
         self._callback = callback
         self._line: deque[Result] = deque()
         self._news = asyncio.Event()
-        self._turn = asyncio.Lock()  # one result at a time
         self._ended = False
+
+    async def take(self, result: Result) -> None:
+        self.received += 1
+        if self._callback is None:
+            while len(self._line) >= WAITING and not self._ended:
+                self._news.clear()
+                await self._news.wait()
+            self._line.append(result)
+            self._news.set()
+            return
+        try:
+            done = self._callback(result)
+            if inspect.isawaitable(done):
+                await done
+        except Exception:
+            log.exception("the callback of channel %s failed on execution %d", self.channel, result.execution)
+
+    def end(self) -> None:
+        self._ended = True
+        self._news.set()
+
+    async def __aiter__(self) -> AsyncIterator[Result]:
+        while True:
+            while self._line:
+                result = self._line.popleft()
+                self._news.set()
+                yield result
+            if self._ended:
+                return
+            self._news.clear()
+            await self._news.wait()
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """A channel with certain parameters, followed for all subscriptions of a client to just that."""
+
+    channel: str
+    id: str
+    seen: int  # everything up to this place has been delivered
+    takers: list[ChannelSubscription] = field(default_factory=list)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one result at a time
 
     @property
     def subject(self) -> str:
@@ -98,84 +132,6 @@ class ChannelSubscription:
     async def _deliver(self, seq: int, data: bytes) -> None:
         known = json.loads(data)
         result = Result(self.channel, self.id, known["execution"], known["at"], known["rows"], seq)
-        self.received += 1
-        if self._callback is None:
-            while len(self._line) >= WAITING and not self._ended:
-                self._news.clear()
-                await self._news.wait()
-            self._line.append(result)
-            self._news.set()
-        else:
-            try:
-                done = self._callback(result)
-                if inspect.isawaitable(done):
-                    await done
-            except Exception:
-                log.exception("the callback of channel %s failed on execution %d", self.channel, result.execution)
+        for taker in list(self.takers):
+            await taker.take(result)
         self.seen = seq
-
-    def end(self) -> None:
-        self._ended = True
-        self._news.set()
-
-    async def __aiter__(self) -> AsyncIterator[Result]:
-        while True:
-            while self._line:
-                result = self._line.popleft()
-                self._news.set()
-                yield result
-            if self._ended:
-                return
-            self._news.clear()
-            await self._news.wait()
-
-
-class ChannelSubscriptions:
-    """All of one client."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, ChannelSubscription] = {}  # by subject
-        self._told = -1  # the position that was told to the hub last
-
-    def __iter__(self) -> Any:
-        return iter(list(self._known.values()))
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def get(self, subject: str) -> ChannelSubscription | None:
-        return self._known.get(subject)
-
-    def add(self, subscription: ChannelSubscription) -> None:
-        self._known[subscription.subject] = subscription
-
-    def remove(self, subscription: ChannelSubscription) -> None:
-        self._known.pop(subscription.subject, None)
-        subscription.end()
-
-    def position(self) -> int | None:
-        """Up to where everything has been delivered, if that is news.
-
-        Results come in the order of their stream over one connection, and gaps are filled before what follows them, so
-        the furthest of all subscriptions is as far as the client has come.
-        """
-        furthest = max((each.seen for each in self._known.values()), default=-1)
-        if furthest <= self._told:
-            return None
-        self._told = furthest
-        return furthest
-
-    async def catch_up(self, connection: Nats) -> bool:
-        """Fetch what may have been missed; whether all of it came."""
-        turn = asyncio.Semaphore(AT_ONCE)
-
-        async def one(subscription: ChannelSubscription) -> bool:
-            async with turn:
-                try:
-                    await subscription.catch_up(connection)
-                except (nats.errors.Error, TimeoutError, OSError) as error:
-                    log.debug("channel %s: %r", subscription.channel, error)
-                    return False
-            return True
-
-        return all(await asyncio.gather(*(one(each) for each in list(self._known.values()))))

@@ -240,8 +240,7 @@ class _Live:
                 await client.publish(POSITIONS, json.dumps({"user": name, **place, "at": _now()}))
                 await client.publish(REPORTS, json.dumps(row | {"at": _now()}))
         finally:
-            for subscription in made:
-                await client.unsubscribe_channel(subscription)
+            await client.unsubscribe_channels(made)
 
     async def _subscribe(self, group: _Group) -> None:
         for person in group.who:
@@ -258,7 +257,7 @@ class _Live:
 
     async def _leave(self, group: _Group) -> None:
         """A client of a name keeps its subscriptions, and the pipeline would go on to answer them."""
-        await asyncio.gather(*(group.client.unsubscribe_channel(each) for each in group.made))
+        await group.client.unsubscribe_channels(group.made)
 
     # Meanwhile.
 

@@ -1,0 +1,246 @@
+"""The data cluster end to end on one machine: publishers, brokers, hub, Spark, brokers, subscribers, all at once.
+
+Ten channels with 10,000 subscriptions each, by 100 clients; publications come at a steady rate through the SDK, and
+each says when it was sent. What counts is the time from there to the callback of a subscriber: for a channel with a
+period at most the period and what the pipeline takes, for a continuous one what the pipeline takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trimtab.cli.output import print_table
+from trimtab.fleet.client import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from trimtab.fleet.results import Result
+
+RATE = 10_000  # publications per second
+PERIOD_S = 10
+WARM_S = 60
+SECONDS = 60
+CLIENTS = 100
+SUBSCRIPTIONS = 10_000  # of each channel
+KINDS = 1_000
+DEVICES = 100_000
+SEED = 0
+TOPIC = "load.reports"
+BROKERS = ("b1", "b2")
+
+NEAR = """SELECT r.id, r.sent, r.lat, r.lon, r.severity FROM reports r
+      WHERE r.kind = :kind AND distance_km(r.lat, r.lon, :lat, :lon) <= :km"""
+OF_DEVICE = "SELECT r.id, r.sent, r.severity FROM reports r WHERE r.device = :device"
+COUNTS = """SELECT count(*) AS reports, min(r.sent) AS sent FROM reports r
+      WHERE r.kind = :kind AND r.severity >= :severity GROUP BY r.kind HAVING count(*) >= :least"""
+SHAPES = {  # query, parameters
+    "near": (NEAR, {"kind": "string", "lat": "double", "lon": "double", "km": "double"}),
+    "device": (OF_DEVICE, {"device": "int"}),
+    "counts": (COUNTS, {"kind": "string", "severity": "int", "least": "int"}),
+}
+CHANNELS = {  # name -> shape, period
+    **{f"near_{n}": ("near", PERIOD_S) for n in range(5)},
+    **{f"device_{n}": ("device", PERIOD_S) for n in range(2)},
+    "counts": ("counts", PERIOD_S),
+    "near_now": ("near", 0),
+    "device_now": ("device", 0),
+}
+
+
+def manifest() -> str:
+    lines = [
+        "app: load", "feeds:", "  reports:", f"    topic: {TOPIC}",
+        "    schema: {id: long, kind: string, device: int, lat: double, lon: double, severity: int, sent: double}",
+        "    retention: 10m", "channels:",
+    ]  # fmt: skip
+    for name, (shape, period) in CHANNELS.items():
+        query, parameters = SHAPES[shape]
+        typed = ", ".join(f"{key}: {kind}" for key, kind in parameters.items())
+        lines += [
+            f"  {name}:", f"    parameters: {{{typed}}}", f"    period: {f'{period}s' if period else 'continuous'}",
+            "    query: |", f"      {query}",
+        ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def subscriptions(client: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    rng = np.random.default_rng((SEED, client))
+    for name, (shape, _) in CHANNELS.items():
+        for _ in range(SUBSCRIPTIONS // CLIENTS):
+            kind = f"kind-{rng.integers(KINDS)}"
+            if shape == "near":
+                place = {"lat": float(rng.uniform(35, 65)), "lon": float(rng.uniform(-10, 30))}
+                yield name, {"kind": kind, **place, "km": float(rng.uniform(5, 30))}
+            elif shape == "device":
+                yield name, {"device": int(rng.integers(DEVICES * (1 if name != "device_now" else 10)))}
+            else:
+                yield name, {"kind": kind, "severity": int(rng.integers(1, 6)), "least": int(rng.integers(1, 200))}
+
+
+# The parts, each a process of its own.
+
+
+async def _subscribe(home: Path) -> None:
+    """Count and time what comes; a line on stdout when all is subscribed, and the figures when stdin says so."""
+    ages: dict[str, list[tuple[float, float]]] = {name: [] for name in CHANNELS}  # when it came, how old
+    twice = 0
+
+    def receiver(channel: str) -> Callable[[Result], None]:
+        kept, last = ages[channel], 0
+
+        def came(result: Result) -> None:
+            nonlocal twice, last
+            now = time.time()
+            twice += result.execution <= last
+            last = result.execution
+            kept.extend((now, now - row["sent"]) for row in result.rows)
+
+        return came
+
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(CLIENTS):
+            client = await stack.enter_async_context(
+                connect(home, name=f"sub-{number}", home=BROKERS[number % len(BROKERS)])
+            )
+            await client.subscribe_channels([(name, receiver(name), params) for name, params in subscriptions(number)])
+        print("subscribed", flush=True)
+        word = await asyncio.to_thread(sys.stdin.readline)
+        since, upto = json.loads(word)
+        answer = {
+            name: [age for when, age in kept if since <= when - age < upto] for name, kept in ages.items()
+        }  # of what was sent while it was measured
+        print(json.dumps({"ages": answer, "twice": twice, "used_s": time.process_time()}), flush=True)
+        os._exit(0)  # leaving politely takes long, and everything is thrown away
+
+
+async def _publish(home: Path, rate: int) -> None:
+    """At a steady rate until stdin ends; then how many."""
+    rng = np.random.default_rng((SEED, 2**31))
+    ended = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
+    async with connect(home, name="pub-0", home="b1") as one, connect(home, name="pub-1", home="b2") as two:
+        clients, sent, began = (one, two), 0, time.time()
+        while not ended.done():
+            due = int((time.time() - began) * rate) - sent
+            kinds, devices = rng.integers(KINDS, size=due), rng.integers(DEVICES, size=due)
+            lat, lon, severity = rng.uniform(35, 65, due), rng.uniform(-10, 30, due), rng.integers(1, 6, size=due)
+            for at in range(due):
+                await clients[at & 1].publish(
+                    TOPIC,
+                    f'{{"id": {sent + at}, "kind": "kind-{kinds[at]}", "device": {devices[at]}, "lat": {lat[at]:.5f}, '
+                    f'"lon": {lon[at]:.5f}, "severity": {severity[at]}, "sent": {time.time():.4f}}}',
+                )
+            sent += due
+            await asyncio.sleep(0.005)
+        took = time.time() - began
+    print(json.dumps({"sent": sent, "took_s": took, "used_s": time.process_time()}), flush=True)
+
+
+def _part(*words: str, **more: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **more)
+
+
+def main() -> None:
+    trimtab = (sys.executable, "-m", "trimtab.cli.main")
+    me = (sys.executable, "-m", "benchmarks.pipeline")
+    done: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder, contextlib.ExitStack() as stack:
+        home = Path(folder)
+        (home / "load.yaml").write_text(manifest())
+
+        def start(*words: str) -> subprocess.Popen[str]:
+            part = _part(*words)
+            stack.callback(_stop, part)
+            return part
+
+        fleet = start(*trimtab, "up", "--home", folder, "--brokers", str(len(BROKERS)))
+        while not (home / "client.json").exists():
+            time.sleep(0.2)
+        time.sleep(5)
+        asyncio.run(_create_topic(home))
+        pipeline = start(*trimtab, "pipeline", str(home / "load.yaml"), "--home", folder, "--json")
+        threading.Thread(target=_listen, args=(pipeline, done), daemon=True).start()
+        while not (home / "pipeline" / "ready").exists():
+            assert (pipeline.poll(), fleet.poll()) == (None, None)
+            time.sleep(0.2)
+        began = time.time()
+        subscriber = start(*me, "subscribe", folder)
+        assert subscriber.stdout is not None
+        assert subscriber.stdout.readline() == "subscribed\n"
+        subscribed = time.time() - began
+        print(f"{CLIENTS * len(list(subscriptions(0))):,} subscriptions in {subscribed:.0f} s", flush=True)
+        publisher = start(*me, "publish", folder)
+        time.sleep(WARM_S)
+        since, used = time.time(), _cpu(home)
+        time.sleep(SECONDS)
+        upto, used_after = time.time(), _cpu(home)
+        time.sleep(PERIOD_S + 5)
+        sent = json.loads(publisher.communicate("\n")[0])
+        figures = json.loads(subscriber.communicate(json.dumps([since, upto]) + "\n")[0])
+    _report(sent, figures, [each for each in done if each["ended"] >= since], used_after - used)
+
+
+async def _create_topic(home: Path) -> None:
+    async with connect(home, name="maker", home=BROKERS[0]) as client:
+        await client.create_topic(TOPIC)
+
+
+def _listen(pipeline: subprocess.Popen[str], done: list[dict[str, Any]]) -> None:
+    assert pipeline.stdout is not None
+    for line in pipeline.stdout:
+        with contextlib.suppress(ValueError):
+            done.append(json.loads(line) | {"ended": time.time()})
+
+
+def _stop(part: subprocess.Popen[str]) -> None:
+    part.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        part.wait(20)
+    part.kill()
+    part.wait()
+
+
+def _cpu(_: Path) -> float:
+    """Seconds that this machine's cores have been busy."""
+    fields = [int(each) for each in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def _report(sent: dict[str, Any], figures: dict[str, Any], done: list[dict[str, Any]], used: float) -> None:
+    rows = []
+    for name, (_, period) in CHANNELS.items():
+        ages = np.array(figures["ages"][name])
+        mine = [each for each in done if each["channel"] == name]
+        took = np.array([each["took_s"] for each in mine] or [0.0])
+        p50, p99 = np.quantile(ages, [0.5, 0.99]) if len(ages) else (np.nan, np.nan)
+        rows.append(
+            (
+                name, f"{period} s" if period else "continuous", len(mine), f"{np.mean(took):.2f} s",
+                f"{len(ages):,}", f"{p50:.2f} s", f"{p99:.2f} s", f"{p99 - period:+.2f} s",
+            )
+        )  # fmt: skip
+    print_table(
+        f"{sent['sent'] / sent['took_s']:,.0f} publications/s, {len(CHANNELS) * SUBSCRIPTIONS:,} subscriptions, "
+        f"{SECONDS} s",
+        ["channel", "period", "executions", "each", "rows", "p50", "p99", "p99 - period"],
+        rows,
+        note=f"{figures['twice']} results twice; {used / SECONDS:.2f} of {os.cpu_count()} cores were busy",
+    )
+
+
+if __name__ == "__main__":
+    role, folder = sys.argv[1], Path(sys.argv[2])
+    asyncio.run(_subscribe(folder) if role == "subscribe" else _publish(folder, RATE))

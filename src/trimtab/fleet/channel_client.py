@@ -1,0 +1,156 @@
+"""The part of a client that subscribes to channels: what it follows, and how far it has come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import nats.errors
+
+from trimtab.errors import BadInput
+from trimtab.fleet import wire
+from trimtab.fleet.channels import MOST
+from trimtab.fleet.results import ChannelSubscription, Followed
+from trimtab.fleet.types import as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from trimtab.fleet.base import Base
+    from trimtab.fleet.results import Result
+
+    Wanted = tuple[str, Callable[[Result], Any] | None, dict[str, Any]]  # channel, callback, parameters
+
+log = logging.getLogger("trimtab.client")
+ANSWER_S: Final = 60.0  # the hub stores every subscription before it answers
+AT_ONCE: Final = 32  # requests for what was missed
+LOOK_S: Final = 5.0  # between looks for results that got lost on the way and were followed by none; per 100 of them
+
+
+class ChannelClient:
+    """Every result once and in order; what came while the client was away, too, if it returns under its name."""
+
+    def __init__(self, client: str, base: Base, *, returns: bool) -> None:
+        self._client = client
+        self._base = base
+        self._returns = returns
+        self._followed: dict[str, Followed] = {}  # by subject
+        self._told = -1  # the position that was told to the hub last
+        self._caught_up: tuple[object, int] = (None, 0)  # the connection since which no result can have been missed
+        self._looked = 0  # everything up to this result was looked for
+        self._look_at = 0.0  # when to look again
+
+    def __bool__(self) -> bool:
+        return bool(self._followed)
+
+    async def subscribe(self, wanted: Sequence[Wanted]) -> list[ChannelSubscription]:
+        made, fresh = [], []
+        for at in range(0, len(wanted), MOST):
+            some = wanted[at : at + MOST]
+            question = {
+                "client": self._client,
+                "subscriptions": [{"channel": name, "params": as_json(params)} for name, _, params in some],
+            }
+            answer = await wire.ask(self._base.nats, "ask.hub.subscribe", question, ANSWER_S)
+            for (name, callback, params), known in zip(some, answer["subscriptions"], strict=True):
+                seen = max(int(answer["position"]), int(known["since"]))
+                made.append(ChannelSubscription(name, known["id"], params, callback))
+                followed = Followed(name, known["id"], seen)
+                if followed.subject in self._followed:
+                    self._followed[followed.subject].takers.append(made[-1])
+                    continue
+                followed.takers.append(made[-1])
+                fresh.append(followed)
+                await self._follow(followed)
+        await self._base.nats.flush()
+        for followed in fresh:
+            await followed.catch_up(self._base.nats)
+        return made
+
+    async def _follow(self, followed: Followed) -> None:
+        self._followed[followed.subject] = followed
+
+        async def heard(raw: Any) -> None:
+            try:
+                await followed.came(raw, self._base.nats)
+            except (nats.errors.Error, TimeoutError, OSError) as error:  # what is missing is fetched when it can be
+                log.debug("channel %s: %r", followed.channel, error)
+                self._caught_up = (None, 0)
+
+        await self._base.hear(followed.subject, heard)
+
+    async def unsubscribe(self, subscriptions: Iterable[ChannelSubscription]) -> None:
+        ended = []
+        for each in subscriptions:
+            followed = self._followed.get(f"c.{each.channel}.{each.id}")
+            if followed is None or each not in followed.takers:
+                continue
+            followed.takers.remove(each)
+            each.end()
+            if not followed.takers:
+                del self._followed[followed.subject]
+                await self._base.stop_hearing(followed.subject)
+                ended.append(followed)
+        await self._end(ended)
+
+    async def _end(self, ended: list[Followed]) -> None:
+        for at in range(0, len(ended), MOST):
+            listed = [{"channel": each.channel, "id": each.id} for each in ended[at : at + MOST]]
+            question = {"client": self._client, "subscriptions": listed}
+            await wire.ask(self._base.nats, "ask.hub.unsubscribe", question, ANSWER_S)
+
+    async def leave(self) -> None:
+        """The client is closed: for good, or until it returns under its name."""
+        known = list(self._followed.values())
+        with contextlib.suppress(BadInput, nats.errors.Error, OSError):
+            if known and not self._returns:
+                await self._end(known)
+            elif known:
+                await self.tell_position(2.0)
+        for followed in known:
+            for each in followed.takers:
+                each.end()
+
+    async def tell_position(self, timeout_s: float = 1.0) -> None:
+        """After a connection was made anew, fetch what was missed; then tell the hub how far this client has come."""
+        base = self._base
+        now = (base.wire, base.nats.stats["reconnects"])
+        clock = asyncio.get_running_loop().time()
+        if now != self._caught_up or clock >= self._look_at:
+            answer = await wire.ask(base.nats, "ask.hub.seen", {"client": self._client}, timeout_s)
+            if now != self._caught_up or answer["last"] > self._looked:
+                if not await self._catch_up():
+                    return
+                self._caught_up, self._looked = now, answer["last"]
+            self._look_at = clock + LOOK_S * (1 + len(self._followed) / 100)
+        if base.quiet and (position := self._position()) is not None:
+            await wire.ask(base.nats, "ask.hub.seen", {"client": self._client, "seq": position}, timeout_s)
+
+    def _position(self) -> int | None:
+        """Up to where everything has been delivered, if that is news.
+
+        Results come in the order of their stream over one connection, and gaps are filled before what follows them, so
+        the furthest of all that is followed is as far as the client has come.
+        """
+        furthest = max((each.seen for each in self._followed.values()), default=-1)
+        if furthest <= self._told:
+            return None
+        self._told = furthest
+        return furthest
+
+    async def _catch_up(self) -> bool:
+        """Fetch what may have been missed; whether all of it came."""
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def one(followed: Followed) -> bool:
+            async with turn:
+                try:
+                    await followed.catch_up(self._base.nats)
+                except (nats.errors.Error, TimeoutError, OSError) as error:
+                    log.debug("channel %s: %r", followed.channel, error)
+                    return False
+            return True
+
+        return all(await asyncio.gather(*(one(each) for each in list(self._followed.values()))))
