@@ -228,7 +228,7 @@ def _report(sent: dict[str, Any], figures: dict[str, Any], done: list[dict[str, 
         p50, p99 = np.quantile(ages, [0.5, 0.99]) if len(ages) else (np.nan, np.nan)
         rows.append(
             (
-                name, f"{period} s" if period else "continuous", len(mine), f"{np.mean(took):.2f} s",
+                name, f"{period} s" if period else "continuous", f"{len(mine)}", f"{np.mean(took):.2f} s",
                 f"{len(ages):,}", f"{p50:.2f} s", f"{p99:.2f} s", f"{p99 - period:+.2f} s",
             )
         )  # fmt: skip

@@ -12,7 +12,7 @@ import nats.errors
 from trimtab.errors import BadInput
 from trimtab.fleet import wire
 from trimtab.fleet.channels import MOST
-from trimtab.fleet.results import ChannelSubscription, Followed
+from trimtab.fleet.results import LISTED, ChannelSubscription, Followed, last_results
 from trimtab.fleet.types import as_json
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class ChannelClient:
         return bool(self._followed)
 
     async def subscribe(self, wanted: Sequence[Wanted]) -> list[ChannelSubscription]:
-        made, fresh = [], []
+        made: list[ChannelSubscription] = []
+        fresh: list[Followed] = []
         for at in range(0, len(wanted), MOST):
             some = wanted[at : at + MOST]
             question = {
@@ -65,8 +66,8 @@ class ChannelClient:
                 fresh.append(followed)
                 await self._follow(followed)
         await self._base.nats.flush()
-        for followed in fresh:
-            await followed.catch_up(self._base.nats)
+        if not await self._catch_up(fresh):
+            self._caught_up = (None, 0)
         return made
 
     async def _follow(self, followed: Followed) -> None:
@@ -121,7 +122,7 @@ class ChannelClient:
         if now != self._caught_up or clock >= self._look_at:
             answer = await wire.ask(base.nats, "ask.hub.seen", {"client": self._client}, timeout_s)
             if now != self._caught_up or answer["last"] > self._looked:
-                if not await self._catch_up():
+                if not await self._catch_up(list(self._followed.values())):
                     return
                 self._caught_up, self._looked = now, answer["last"]
             self._look_at = clock + LOOK_S * (1 + len(self._followed) / 100)
@@ -140,17 +141,20 @@ class ChannelClient:
         self._told = furthest
         return furthest
 
-    async def _catch_up(self) -> bool:
-        """Fetch what may have been missed; whether all of it came."""
+    async def _catch_up(self, some: list[Followed]) -> bool:
+        """Fetch what may have been missed of these; whether all of it came."""
         turn = asyncio.Semaphore(AT_ONCE)
 
-        async def one(followed: Followed) -> bool:
+        async def one(followed: Followed) -> None:
             async with turn:
-                try:
-                    await followed.catch_up(self._base.nats)
-                except (nats.errors.Error, TimeoutError, OSError) as error:
-                    log.debug("channel %s: %r", followed.channel, error)
-                    return False
-            return True
+                await followed.catch_up(self._base.nats)
 
-        return all(await asyncio.gather(*(one(each) for each in list(self._followed.values()))))
+        try:
+            for at in range(0, len(some), LISTED):
+                last = await last_results(self._base.nats, some[at : at + LISTED])
+                behind = [each for each in some[at : at + LISTED] if last.get(each.stored_as, 0) > each.seen]
+                await asyncio.gather(*map(one, behind))
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            log.debug("client %s: %r", self._client, error)
+            return False
+        return True

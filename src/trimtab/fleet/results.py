@@ -15,10 +15,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import nats.errors
+
 from trimtab.fleet import names
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from nats.aio.client import Client as Nats
     from nats.aio.msg import Msg
@@ -30,6 +32,9 @@ SEQUENCE: Final = "Nats-Sequence"
 BEFORE: Final = "Nats-Last-Sequence"
 FETCH: Final = f"$JS.{names.HUB}.API.DIRECT.GET.results"
 FETCH_S: Final = 2.0
+THAT_WAS_ALL: Final = "204"
+NONE: Final = "404"
+LISTED: Final = 1_000  # subjects in one question; a server answers for 1,024 at most
 WAITING: Final = 1_000  # results kept for whoever iterates; the rest stays at the hub until then
 
 
@@ -104,6 +109,10 @@ class Followed:
     def subject(self) -> str:
         return f"c.{self.channel}.{self.id}"
 
+    @property
+    def stored_as(self) -> str:
+        return f"res.{self.channel}.{self.id}"
+
     async def came(self, raw: Msg, nats: Nats) -> None:
         """A result, as it was stored."""
         headers = raw.headers or {}
@@ -122,7 +131,7 @@ class Followed:
 
     async def _fetch(self, nats: Nats, upto: int | None = None) -> None:
         while upto is None or self.seen < upto:
-            question = {"seq": self.seen + 1, "next_by_subj": f"res.{self.channel}.{self.id}"}
+            question = {"seq": self.seen + 1, "next_by_subj": self.stored_as}
             reply = await nats.request(FETCH, json.dumps(question).encode(), timeout=FETCH_S)
             headers = reply.headers or {}
             if headers.get("Status"):  # no more, or it has been kept long enough
@@ -135,3 +144,22 @@ class Followed:
         for taker in list(self.takers):
             await taker.take(result)
         self.seen = seq
+
+
+async def last_results(connection: Nats, followed: Sequence[Followed]) -> dict[str, int]:
+    """Subject -> place of the last result that is stored of it; one question for all."""
+    found: dict[str, int] = {}
+    inbox = connection.new_inbox()
+    answers = await connection.subscribe(inbox)
+    try:
+        question = {"multi_last": [each.stored_as for each in followed], "batch": len(followed)}
+        await connection.publish(FETCH, json.dumps(question).encode(), reply=inbox)
+        while True:
+            headers = (await answers.next_msg(FETCH_S)).headers or {}
+            if status := headers.get("Status"):
+                if status not in (THAT_WAS_ALL, NONE):
+                    raise nats.errors.Error(f"the hub answers {status} {headers.get('Description', '')}")
+                return found
+            found[headers["Nats-Subject"]] = int(headers[SEQUENCE])
+    finally:
+        await answers.unsubscribe()

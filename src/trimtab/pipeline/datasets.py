@@ -159,8 +159,7 @@ class Keyed:
         else:
             fresh, _ = self._arrivals.between(self._at, upto)
             base = tables.latest(self._base.unionAll(fresh), self.dataset.key)
-        # Cut from what it was made of, or the plan would grow with every update.
-        made = base.localCheckpoint()
+        made, _ = tables.settled(base)
         if self._base is not None:
             self._base.unpersist()
         self._base, self._at = made, dict(upto)

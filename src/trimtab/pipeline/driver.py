@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,7 @@ from trimtab.pipeline.sql.share import SUB
 from trimtab.pipeline.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.pipeline")
 PAUSE_S: Final = 0.1  # between rounds that found nothing to do
+READ_S: Final = 1.0  # between reads of a feed that no channel is waiting for
 STORE_S: Final = 10.0  # between writes of a feed's dataset
 MANY_PAIRS: Final = 3e9  # publications x subscriptions from which an index pays beside an equality
 SOME_PAIRS: Final = 1e6  # and without one
@@ -65,14 +66,25 @@ class Due:
     """When a channel is to be executed next, in seconds since 1970; 0 whenever there is something new."""
 
     period_s: float
-    next_at: float = field(default=0.0)
+    phase_s: float = 0.0  # after the whole periods
+    next_at: float = 0.0
 
     def start(self, now: float) -> None:
         if self.period_s:
-            self.next_at = (math.floor(now / self.period_s) + 1) * self.period_s
+            past = math.floor((now - self.phase_s) / self.period_s)
+            self.next_at = (past + 1) * self.period_s + self.phase_s
 
     def is_now(self, now: float) -> bool:
         return now >= self.next_at
+
+
+def schedule(periods_s: Mapping[str, float]) -> dict[str, Due]:
+    """Channels of the same period take turns: spread over it, so that none has to wait for all the others."""
+    due = {}
+    for name, period_s in periods_s.items():
+        alike = [other for other, its_s in periods_s.items() if its_s == period_s]
+        due[name] = Due(period_s, period_s * alike.index(name) / len(alike))
+    return due
 
 
 class Driver:
@@ -92,7 +104,8 @@ class Driver:
         self._keyed: dict[str, Keyed] = {}
         self._static: dict[str, DataFrame] = {}
         self.subscriptions = Subscriptions(spark, server, plans)
-        self._due = {name: Due(plan.channel.period_s) for name, plan in plans.items()}
+        self._due = schedule({name: plan.channel.period_s for name, plan in plans.items()})
+        self._read_at = dict.fromkeys(app.feeds, 0.0)
         self._stored_at = time.monotonic()
         self.ledger = Ledger(app.name)
         self._jetstream = JetStream(server)
@@ -156,7 +169,7 @@ class Driver:
         return entry.upto if entry.done else entry.after
 
     def _read_up_to(self, execution: Execution) -> None:
-        for feed, upto in execution.upto.items():
+        for feed, upto in (*execution.upto.items(), *execution.datasets.items()):
             arrivals = self.arrivals[feed]
             while any(arrivals.upto[stream] < at for stream, at in upto.items()):
                 arrivals.read(self._jetstream)
@@ -174,14 +187,25 @@ class Driver:
                 raise problem
         self.subscriptions.follow(self._jetstream)
         now = time.time()
-        came = sum(arrivals.read(self._jetstream) for arrivals in self.arrivals.values())
-        executed = [self._execute(name, now) for name, due in self._due.items() if due.is_now(now)]
+        ready = [name for name, due in self._due.items() if due.is_now(now)]
+        plans = [self.plans[name] for name in ready]
+        came = self._read(now, {feed for plan in plans for feed in (*plan.feeds, *plan.datasets)})
+        executed = [self._execute(name, now) for name in ready]
         if time.monotonic() - self._stored_at > STORE_S:
             self.store()
         for name, arrivals in self.arrivals.items():
             consumed = (self._consumed(channel) for channel in self.plans)
             arrivals.forget([each[name] for each in consumed if name in each])
         return bool(came) or any(executed)
+
+    def _read(self, now: float, needed: set[str]) -> int:
+        """What is needed, and the rest from time to time, so that there is never much to read."""
+        came = 0
+        for name, arrivals in self.arrivals.items():
+            if name in needed or now - self._read_at[name] >= READ_S:
+                self._read_at[name] = now
+                came += arrivals.read(self._jetstream)
+        return came
 
     def store(self) -> None:
         self._stored_at = time.monotonic()
@@ -201,8 +225,9 @@ class Driver:
         if not self.subscriptions.count(name):  # nobody will ever be owed these publications
             self.ledger.write_channel(self._jetstream, name, replace(before, upto=upto))
             return False
+        datasets = {feed: dict(self.arrivals[feed].upto) for feed in plan.datasets}
         execution = Execution(
-            before.number + 1, before.upto, upto, self.subscriptions.version,
+            before.number + 1, before.upto, upto, datasets, self.subscriptions.version,
             datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
             self._jetstream.info(RESULTS).last, done=False,
         )  # fmt: skip
@@ -245,7 +270,7 @@ class Driver:
             else:
                 dataset = self.app.datasets[name]
                 arrivals = self.arrivals[dataset.feed]
-                upto = execution.upto.get(dataset.feed) or dict(arrivals.upto)
+                upto = execution.datasets[dataset.feed]
                 rows = self._keyed[name].rows(upto) if name in self._keyed else arrivals.history(upto)
             rows.drop(*HIDDEN).createOrReplaceTempView(name)
         return count

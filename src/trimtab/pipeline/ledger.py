@@ -26,6 +26,7 @@ class Execution:
     number: int
     after: dict[str, Positions]  # feed -> publications that earlier ones were about
     upto: dict[str, Positions]  # feed -> the last that this one is about
+    datasets: dict[str, Positions] = field(default_factory=dict)  # feed -> up to where datasets of it are read
     version: int = 0  # of the subscriptions
     at: str = ""  # its time, for the query and the results
     results: int = 0  # place in the stream of results when it began

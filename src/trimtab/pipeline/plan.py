@@ -31,6 +31,7 @@ class Plan:
     plain: str
     indexed: Indexed | None
     feeds: tuple[str, ...]  # whose new publications it is about
+    datasets: tuple[str, ...]  # feeds behind the datasets that it reads
     always: bool  # whether it has an answer also when nothing is new
 
     @property
@@ -64,7 +65,9 @@ def _compile(channel: Channel, app: App, tables: Mapping[str, Mapping[str, str]]
             raise BadInput(f"the query reads no feed, so nothing would ever be new; feeds: {known}")
         shared = share.share(read)
         indexed = index.use_indexes(shared, tables, channel.parameters)
-        return Plan(channel, read, share.text(shared), indexed, feeds, share.always_answers(shared))
+        behind = {app.datasets[name].feed for name in read.tables & set(app.datasets)} - {""}
+        datasets = tuple(sorted(behind))
+        return Plan(channel, read, share.text(shared), indexed, feeds, datasets, share.always_answers(shared))
     except BadManifest:
         raise
     except BadInput as error:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.pipeline.java import java_home
@@ -46,5 +48,8 @@ def open_session(name: str, settings: Mapping[str, str] | None = None) -> SparkS
     builder = builder.appName(name)
     for key, value in {**DEFAULTS, **(settings or {})}.items():
         builder = builder.config(key, value)
+    heard = signal.getsignal(signal.SIGINT)
     session: SparkSession = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, heard)  # Spark's own would interrupt whatever is under way
     return session

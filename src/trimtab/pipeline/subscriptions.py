@@ -10,12 +10,14 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from trimtab.fleet.channels import BACKEND
 from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline import feeds
 from trimtab.pipeline.sql.share import SUB, SUBSCRIPTIONS
+from trimtab.pipeline.tables import settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,8 +72,10 @@ class Subscriptions:
         """Take over what has changed since the last time."""
         last = jetstream.info(BACKEND).last
         if last - self.version > READ:  # most of all at the start
+            events = self._latest_events(last).cache()
             for table in self._tables.values():
-                self._make(table, last)
+                self._make(table, events, last)
+            events.unpersist()
         elif last > self.version:
             for rows in jetstream.read(BACKEND, self.version + 1, last):
                 for seq, subject, data in zip(rows.seq, rows.subject, rows.data, strict=True):
@@ -81,12 +85,12 @@ class Subscriptions:
                         self._tables[channel].apply(identity, event["on"], event["params"], seq)
         self.version = last
 
+    def _latest_events(self, version: int) -> DataFrame:
+        return latest_events(feeds.read(self._spark, self._server, {}, {BACKEND: version}))
+
     def count(self, channel: str) -> int:
         """How many there are now."""
-        table = self._tables[channel]
-        if table.base is None and self.version:
-            self._make(table, self.version)
-        return table.now
+        return self._tables[channel].now
 
     def show(
         self, channel: str, version: int, with_indexes: Callable[[int], bool]
@@ -99,36 +103,42 @@ class Subscriptions:
         table = self._tables[channel]
         if max(table.version, table.changed) > version:
             repeated = Table(table.plan)
-            self._make(repeated, version)
+            self._make(repeated, self._latest_events(version), version)
             table = repeated
-        elif table.base is None or len(table.came) + len(table.went) > max(FEW, table.count // 20):
-            self._make(table, self.version)
+        elif len(table.came) + len(table.went) > max(FEW, table.count // 20):
+            self._keep(table, self._with_changes(table), self.version)
         self._with_changes(table).createOrReplaceTempView(SUBSCRIPTIONS)
         return table.now, self._show_indexes(table) if with_indexes(table.now) else {}
 
-    def _make(self, table: Table, version: int) -> None:
+    def _make(self, table: Table, events: DataFrame, version: int) -> None:
         channel = table.plan.channel
+        self._keep(table, subscriptions_of(events, channel.name, channel.parameters), version)
+
+    def _keep(self, table: Table, rows: DataFrame, version: int) -> None:
+        """These are all its rows from now on."""
         old = table.base
-        events = feeds.read(self._spark, self._server, {}, {BACKEND: version})
-        table.base = latest_subscriptions(events, channel.name, channel.parameters).cache()
-        table.count = table.base.count()
+        table.base, table.count = settled(rows)
         table.version = version
         table.came, table.went, table.changed = {}, set(), 0
-        for rows, _ in table.indexes.values():
-            rows.unpersist()
+        for index, _ in table.indexes.values():
+            index.unpersist()
         table.indexes = {}
         if old is not None:
             old.unpersist()
 
     def _with_changes(self, table: Table) -> DataFrame:
-        assert table.base is not None
-        if not (table.came or table.went):
-            return table.base
-        kept = table.base.where(~F.col(SUB).isin(list(table.went)))
         channel = table.plan.channel
-        texts = [(name, json.dumps(params)) for name, params in table.came.items()]
-        fresh = self._spark.createDataFrame(texts, f"{SUB} STRING, _params STRING")
-        return kept.unionByName(_with_params(fresh, channel.parameters).select(*kept.columns))
+        if table.base is not None and not (table.came or table.went):
+            return table.base
+        texts = pa.table({
+            SUB: pa.array(list(table.came), pa.string()),
+            "_params": pa.array([json.dumps(params) for params in table.came.values()], pa.string()),
+        })  # fmt: skip
+        fresh = _with_params(self._spark.createDataFrame(texts), channel.parameters)
+        if table.base is None:
+            return fresh
+        kept = table.base.where(~F.col(SUB).isin(list(table.went))) if table.went else table.base
+        return kept.unionByName(fresh) if table.came else kept
 
     def _show_indexes(self, table: Table) -> dict[str, tuple[int, ...]]:
         """Those of subscriptions alone are kept; what changed is added to them."""
@@ -139,6 +149,8 @@ class Subscriptions:
                 found = tuple(row[0] for row in made.select("_level").distinct().collect() if row[0] is not None)
             else:
                 if index.name not in table.indexes:
+                    if table.base is None:
+                        self._keep(table, self._with_changes(table), self.version)
                     assert table.base is not None
                     table.base.createOrReplaceTempView(SUBSCRIPTIONS)
                     kept = self._spark.sql(index.sql).cache()
@@ -164,14 +176,16 @@ class Subscriptions:
         return kept.unionByName(fresh), tuple({*levels, *found})
 
 
-def latest_subscriptions(events: DataFrame, channel: str, parameters: dict[str, str]) -> DataFrame:
+def latest_events(events: DataFrame) -> DataFrame:
+    """The last of each subscription: ``subject`` and ``data``."""
+    return events.groupBy("subject").agg(F.max_by("data", "seq").alias("data"))
+
+
+def subscriptions_of(latest: DataFrame, channel: str, parameters: dict[str, str]) -> DataFrame:
     """The subscriptions of a channel after all these events: ``_sub`` and a column for every parameter."""
-    own = events.where(F.col("subject").startswith(f"be.{channel}."))
-    newest = own.groupBy("subject").agg(F.max_by("data", "seq").alias("data"))
+    own = latest.where(F.col("subject").startswith(f"be.{channel}."))
     text = F.from_json(F.col("data").cast("string"), "on BOOLEAN, params STRING")
-    known = newest.select(F.element_at(F.split("subject", "[.]"), -1).alias(SUB), text.alias("_event")).where(
-        "_event.on"
-    )
+    known = own.select(F.element_at(F.split("subject", "[.]"), -1).alias(SUB), text.alias("_event")).where("_event.on")
     return _with_params(known.select(SUB, F.col("_event.params").alias("_params")), parameters)
 
 

@@ -52,6 +52,16 @@ def latest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     return kept.groupBy(*(F.col(f"`{name}`") for name in key)).agg(newest).select("_newest.*")
 
 
+def settled(rows: DataFrame) -> tuple[DataFrame, int]:
+    """The same rows, computed and in memory, and how many.
+
+    Cut from what they were made of, or the plan of a table that is updated again and again would grow with it; and
+    cached besides, so that Spark knows how large it is when it chooses how to join it.
+    """
+    kept = rows.localCheckpoint(eager=False).cache()
+    return kept, kept.count()
+
+
 def _reason(error: Exception) -> str:
     """What Spark says at the bottom of all it says."""
     said = str(error)
