@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks import channels, fleet, links, nats_source, start
+from benchmarks import channels, fleet, kills, links, nats_source, pipeline, start
 
 ALL = {
     "start": start.main,
@@ -13,6 +13,8 @@ ALL = {
     "fleet": fleet.main,
     "nats_source": nats_source.main,
     "channels": channels.main,
+    "pipeline": pipeline.main,
+    "kills": kills.main,
 }
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import shutil
 
 import pytest
 
 from fleet_helpers import until
 from trimtab.errors import BadInput
 from trimtab.fleet.credentials import Fleet
-from trimtab.pipeline import hub
+from trimtab.pipeline import hub, stored
 from trimtab.pipeline.driver import Driver
 from trimtab.pipeline.jetstream import JetStream
 from trimtab.pipeline.manifest import load
@@ -115,14 +116,14 @@ class Application:
         self.done = []
         self._fleet = fleet
         self._spark = spark
-        self._folder = folder / "data"
+        self.folder = folder / "data"
         self._drivers = []
         hub.prepare(self.known, self.app)
         self.driver = self.start()
 
     def start(self) -> Mortal:
         driver = Mortal(
-            self._spark, hub.server_of(self.known), self.app, self.plans, self._folder, told=self.done.append
+            self._spark, hub.server_of(self.known), self.app, self.plans, self.folder, told=self.done.append
         )
         self._drivers.append(driver)
         driver.load()
@@ -233,7 +234,7 @@ def test_a_bad_message_is_kept_with_the_reason_and_stops_nothing(application, sp
     asyncio.run(scenario())
     arrivals = app.driver.arrivals["reports"]
     assert (arrivals.count, arrivals.rejected) == (2, 6)
-    kept = spark.read.parquet(str(app._folder / "rejects" / "reports" / "*")).collect()
+    kept = spark.read.parquet(str(app.folder / "rejects" / "reports" / "*")).collect()
     reasons = {row.data: row.reason for row in kept}
     assert len(kept) == 6
     assert reasons["not json"] == "it is not a JSON object"
@@ -321,6 +322,61 @@ def test_subscriptions_come_and_go_while_it_runs(application, monkeypatch, pairs
         assert ids == {"here": ["r1"], "there": ["r2", "r4"], "later": ["r3"]}
         assert {done.indexed for done in app.done} == {pairs == 0}
         assert [done.subscriptions for done in app.done] == [2, 2]
+
+    asyncio.run(scenario())
+
+
+def test_a_keyed_row_outlives_its_feed(application):
+    app = application
+
+    async def scenario():
+        got = []
+        async with app.client("keyed") as client:
+            for topic in ("reports", "positions"):
+                await client.create_topic(f"{app.name}.{topic}")
+            await client.subscribe_channel(f"{app.name}-near", got.append, user="ann", km=10.0)
+            await client.publish(f"{app.name}.positions", json.dumps({"user": "ann", "lat": 47.0, "lon": 15.0}))
+            await app.report(client, a_report(1))
+            await app.rounds(lambda: got)
+            app.driver.store()
+            app.driver.store_snapshots()
+            shutil.rmtree(app.folder / "feeds" / "positions")  # as it is when it has been kept long enough
+
+            app.start()
+            await app.report(client, a_report(2))
+            await app.rounds(lambda: len(got) > 1)
+        assert [row["id"] for result in got for row in result.rows] == ["r1", "r2"]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_stored_can_be_asked_for(application):
+    app = application
+
+    def ask(sql):
+        session = app.driver.spark
+        stored.prepare(session, hub.server_of(app.known), app.app, app.folder)
+        return stored.ask(session, sql, 10)
+
+    async def scenario():
+        got = []
+        async with app.client("asks") as client:
+            await client.create_topic(f"{app.name}.reports")
+            await client.subscribe_channel(f"{app.name}-kind", got.append, kind="fire")
+            await app.report(client, a_report(1), a_report(2, severity=4))
+            await client.publish(f"{app.name}.reports", "no JSON")
+            await app.rounds(lambda: sum(len(result.rows) for result in got) == 2)
+            app.driver.store()
+            await app.report(client, a_report(3))  # at the hub only
+            await app.arrived(4)
+        columns, rows = ask("SELECT id, severity FROM reports ORDER BY id")
+        assert (columns, [row[0] for row in rows]) == (["id", "severity"], ["r1", "r2", "r3"])
+        assert ask("SELECT count(*) AS n FROM report_log")[1] == [[3]]
+        assert ask("SELECT feed, data FROM rejects")[1] == [["reports", "no JSON"]]
+        found = ask("SELECT get_json_object(row, '$.id') AS id, stored > at AS later FROM results ORDER BY id")[1]
+        assert found == [["r1", True], ["r2", True]]
+        with pytest.raises(BadInput, match="nothing"):
+            ask("SELECT nothing FROM reports")
 
     asyncio.run(scenario())
 
@@ -417,7 +473,7 @@ def test_stored_publications_outlive_the_driver(application, spark):
         assert got[-1].rows == [{"id": "r3", "so_far": 6, "beds": 90}]
 
     asyncio.run(scenario())
-    stored = spark.read.parquet(str(app._folder / "feeds" / "reports" / "after-*"))
+    stored = spark.read.parquet(str(app.folder / "feeds" / "reports" / "after-*"))
     assert sorted(row.id for row in stored.collect()) == ["r1", "r2"]
 
 

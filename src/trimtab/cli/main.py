@@ -30,6 +30,7 @@ COMMANDS = {
     "channel": "how a channel is executed",
     "channels": "channels and their parameters",
     "subscribe": "results of a channel, as they come",
+    "query": "SQL over what an application has stored",
     "lab": "the papers' experiments, redrawn",
 }
 

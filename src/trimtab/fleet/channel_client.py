@@ -126,20 +126,12 @@ class ChannelClient:
                     return
                 self._caught_up, self._looked = now, answer["last"]
             self._look_at = clock + LOOK_S * (1 + len(self._followed) / 100)
-        if base.quiet and (position := self._position()) is not None:
+        position = max((each.seen for each in self._followed.values()), default=-1)
+        # Results come in the order of their stream over one connection, and gaps are filled before what follows them;
+        # so when none waits to be heard, the furthest of all that is followed is as far as the client has come.
+        if position > self._told and base.quiet:
             await wire.ask(base.nats, "ask.hub.seen", {"client": self._client, "seq": position}, timeout_s)
-
-    def _position(self) -> int | None:
-        """Up to where everything has been delivered, if that is news.
-
-        Results come in the order of their stream over one connection, and gaps are filled before what follows them, so
-        the furthest of all that is followed is as far as the client has come.
-        """
-        furthest = max((each.seen for each in self._followed.values()), default=-1)
-        if furthest <= self._told:
-            return None
-        self._told = furthest
-        return furthest
+            self._told = position
 
     async def _catch_up(self, some: list[Followed]) -> bool:
         """Fetch what may have been missed of these; whether all of it came."""

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from trimtab.pipeline.manifest import Dataset, Feed
 
 AT_ONCE: Final = 200_000  # messages of a stream read in one go
-SEGMENTS: Final = 12  # pieces in memory before old ones are put together
+FEW: Final = 20_000  # messages that are read, and publications that are executed, in one piece
+TOGETHER: Final = 6  # small pieces in memory are put together
+SMALL: Final = 20_000  # publications
+SNAPSHOTS: Final = 3  # an execution that is repeated may need an earlier one
 HIDDEN: Final = (STREAM, SEQ, TIME)
 
 
@@ -58,7 +61,10 @@ class Arrivals:
         if upto == self.upto:
             return 0
         schema = self.feed.schema
-        raw = feeds.read(self._spark, self._server, self.upto, upto)
+        if sum(at - self.upto[stream] for stream, at in upto.items()) <= FEW:
+            raw = feeds.read_here(self._spark, jetstream, self.upto, upto)
+        else:
+            raw = feeds.read(self._spark, self._server, self.upto, upto)
         rows = feeds.parsed(raw, schema).persist(StorageLevel.MEMORY_AND_DISK)
         counted = rows.agg(F.count("*"), F.count(feeds.BAD)).first()
         assert counted is not None
@@ -86,21 +92,21 @@ class Arrivals:
             count += segment.count
         if not found:
             return self._nothing(), 0
-        return reduce(lambda one, other: one.unionAll(other), found), count
+        rows = reduce(lambda one, other: one.unionAll(other), found)
+        return rows.coalesce(1) if count <= FEW else rows, count
 
     def _nothing(self) -> DataFrame:
         return self._spark.createDataFrame(
             [], f"{schema_ddl(self.feed.schema)}, {STREAM} STRING, {SEQ} LONG, {TIME} TIMESTAMP"
         )
 
-    def history(self, upto: Positions) -> DataFrame:
-        """Everything up to these positions: from disk, and what is not there yet."""
-        fresh, _ = self.between(self.stored, upto)
+    def history(self, upto: Positions, after: Mapping[str, int] | None = None) -> DataFrame:
+        """Everything after and up to these positions: from disk, and what is not there yet."""
+        rows, _ = self.between(self.stored, upto)
         parts = [str(path) for path in sorted(self._folder.glob("after-*"))]
-        if not parts:
-            return fresh
-        kept = self._spark.read.schema(fresh.schema).parquet(*parts).where(_within({}, upto))
-        return kept.unionAll(fresh)
+        if parts:
+            rows = self._spark.read.schema(rows.schema).parquet(*parts).unionAll(rows)
+        return rows.where(_within(after or {}, upto))
 
     def store(self) -> Positions | None:
         """Write to disk what is not there yet; the new position if there was anything."""
@@ -119,7 +125,7 @@ class Arrivals:
         return self.stored
 
     def forget(self, consumed: Sequence[Positions]) -> None:
-        """Drop what every channel has had and what is on disk; put small old pieces together."""
+        """Drop what every channel has had and what is on disk; put small pieces together."""
         floors = [*consumed, self.stored]
         kept = []
         for segment in self._segments:
@@ -127,20 +133,36 @@ class Arrivals:
                 segment.rows.unpersist()
             else:
                 kept.append(segment)
-        self._segments = kept
-        if len(kept) > SEGMENTS:
-            old, rest = kept[: -SEGMENTS // 2], kept[-SEGMENTS // 2 :]
-            rows = reduce(lambda one, other: one.unionAll(other), (s.rows for s in old)).coalesce(2)
-            rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
-            rows.count()
-            whole = Segment(old[0].after, old[-1].upto, rows, sum(s.count for s in old), sum(s.rejected for s in old))
-            for segment in old:
-                segment.rows.unpersist()
-            self._segments = [whole, *rest]
+        self._segments = []
+        run: list[Segment] = []
+        for segment in kept:
+            # Not across a place where a channel goes on, or it would have to sort out its part at every execution, by
+            # code that Spark compiles each time.
+            if run and (segment.count > SMALL or run[-1].upto in floors):
+                self._segments += run
+                run = []
+            if segment.count > SMALL:
+                self._segments.append(segment)
+                continue
+            run.append(segment)
+            if len(run) == TOGETHER:
+                self._segments.append(self._joined(run))
+                run = []
+        self._segments += run
+
+    @staticmethod
+    def _joined(run: list[Segment]) -> Segment:
+        rows = reduce(lambda one, other: one.unionAll(other), (segment.rows for segment in run)).coalesce(1)
+        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        rows.count()
+        for segment in run:
+            segment.rows.unpersist()
+        count, rejected = sum(segment.count for segment in run), sum(segment.rejected for segment in run)
+        return Segment(run[0].after, run[-1].upto, rows, count, rejected)
 
 
 class Keyed:
-    """The latest row per key of a feed."""
+    """The latest row per key of a feed. A snapshot is kept on disk, for a row may stay longer than its feed does."""
 
     def __init__(self, spark: SparkSession, dataset: Dataset, arrivals: Arrivals, folder: Path) -> None:
         self.dataset = dataset
@@ -153,7 +175,7 @@ class Keyed:
     def rows(self, upto: Positions) -> DataFrame:
         """As of these positions."""
         if self._base is None or any(self._at[s] > upto[s] for s in upto):  # the latter to repeat an execution
-            base = tables.latest(self._arrivals.history(upto), self.dataset.key)
+            base = tables.latest(self._from_disk(upto), self.dataset.key)
         elif self._at == upto:
             return self._base
         else:
@@ -164,6 +186,37 @@ class Keyed:
             self._base.unpersist()
         self._base, self._at = made, dict(upto)
         return made
+
+    def _from_disk(self, upto: Positions) -> DataFrame:
+        """The newest snapshot that is not too new, and all that came after it."""
+        older = [at for at in self._snapshots() if all(at[stream] <= upto[stream] for stream in upto)]
+        if not older:
+            return self._arrivals.history(upto)
+        at = older[-1]
+        rest = self._arrivals.history(upto, at)
+        return self._spark.read.schema(rest.schema).parquet(str(self._path(at))).unionAll(rest)
+
+    def store(self) -> None:
+        """Write a snapshot, if there is anything new."""
+        if self._base is None or self._path(self._at).exists():
+            return
+        part = self._path(self._at, ".")
+        self._base.write.mode("overwrite").parquet(str(part))
+        part.rename(self._path(self._at))
+        for old in self._snapshots()[:-SNAPSHOTS]:
+            shutil.rmtree(self._path(old), ignore_errors=True)
+
+    def _snapshots(self) -> list[Positions]:
+        """The oldest first."""
+        found = []
+        for path in self._folder.glob("at-*"):
+            places = [int(each) for each in path.name.split("-")[1:]]
+            if len(places) == len(self._arrivals.streams):
+                found.append(dict(zip(self._arrivals.streams, places, strict=True)))
+        return sorted(found, key=lambda at: sum(at.values()))
+
+    def _path(self, at: Positions, hidden: str = "") -> Path:
+        return self._folder / f"{hidden}at-{'-'.join(str(at[stream]) for stream in self._arrivals.streams)}"
 
 
 def _within(after: Mapping[str, int], upto: Mapping[str, int]) -> str:

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.pipeline")
 PAUSE_S: Final = 0.1  # between rounds that found nothing to do
 READ_S: Final = 1.0  # between reads of a feed that no channel is waiting for
-STORE_S: Final = 10.0  # between writes of a feed's dataset
+STORE_S: Final = 30.0  # between writes of a feed's dataset
+SNAPSHOT_S: Final = 300.0  # between snapshots of keyed datasets
 MANY_PAIRS: Final = 3e9  # publications x subscriptions from which an index pays beside an equality
 SOME_PAIRS: Final = 1e6  # and without one
 
@@ -106,7 +107,7 @@ class Driver:
         self.subscriptions = Subscriptions(spark, server, plans)
         self._due = schedule({name: plan.channel.period_s for name, plan in plans.items()})
         self._read_at = dict.fromkeys(app.feeds, 0.0)
-        self._stored_at = time.monotonic()
+        self._stored_at = self._snapshots_at = time.monotonic()
         self.ledger = Ledger(app.name)
         self._jetstream = JetStream(server)
         self._bridges: list[StreamingQuery] = []
@@ -179,6 +180,7 @@ class Driver:
             if not self.round():
                 time.sleep(PAUSE_S)
         self.store()
+        self.store_snapshots()
 
     def round(self) -> bool:
         """Whether there was anything to do."""
@@ -187,16 +189,24 @@ class Driver:
                 raise problem
         self.subscriptions.follow(self._jetstream)
         now = time.time()
-        ready = [name for name, due in self._due.items() if due.is_now(now)]
+        ready = self._ready(now)
         plans = [self.plans[name] for name in ready]
         came = self._read(now, {feed for plan in plans for feed in (*plan.feeds, *plan.datasets)})
         executed = [self._execute(name, now) for name in ready]
         if time.monotonic() - self._stored_at > STORE_S:
             self.store()
+        if time.monotonic() - self._snapshots_at > SNAPSHOT_S:
+            self.store_snapshots()
         for name, arrivals in self.arrivals.items():
             consumed = (self._consumed(channel) for channel in self.plans)
             arrivals.forget([each[name] for each in consumed if name in each])
         return bool(came) or any(executed)
+
+    def _ready(self, now: float) -> list[str]:
+        """All continuous channels, and the one whose time came first: the others must not make those wait."""
+        continuous = [name for name, due in self._due.items() if not due.period_s]
+        waiting = [name for name, due in self._due.items() if due.period_s and due.is_now(now)]
+        return [*continuous, *sorted(waiting, key=lambda name: self._due[name].next_at)[:1]]
 
     def _read(self, now: float, needed: set[str]) -> int:
         """What is needed, and the rest from time to time, so that there is never much to read."""
@@ -213,6 +223,11 @@ class Driver:
             stored = arrivals.store()
             if stored is not None:
                 self.ledger.write_stored(self._jetstream, name, stored)
+
+    def store_snapshots(self) -> None:
+        self._snapshots_at = time.monotonic()
+        for keyed in self._keyed.values():
+            keyed.store()
 
     def _execute(self, name: str, now: float) -> bool:
         """A channel whose time has come, unless there is nothing new to it; whether it was executed."""

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from trimtab.fleet.types import ddl_name, schema_ddl
+from trimtab.pipeline.nats_source import COLUMNS, as_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from trimtab.pipeline.jetstream import Server
+    from trimtab.pipeline.jetstream import JetStream, Server
     from trimtab.pipeline.manifest import Feed
 
     Positions = Mapping[str, int]  # stream -> sequence of the last message that is in
@@ -45,6 +47,17 @@ def read(spark: SparkSession, server: Server, after: Positions, upto: Positions)
             rows = spark.read.format("nats").options(**options).load()
             parts.append(rows.select(F.lit(stream).alias("stream"), "seq", "time", "subject", "data"))
     return reduce(lambda one, other: one.unionAll(other), parts) if parts else spark.createDataFrame([], MESSAGES)
+
+
+def read_here(spark: SparkSession, jetstream: JetStream, after: Positions, upto: Positions) -> DataFrame:
+    """The same, for few: read by this process in less time than Spark takes to plan a read of its own."""
+    streams, batches = [], []
+    for stream, high in upto.items():
+        for rows in jetstream.read(stream, after.get(stream, 0) + 1, high):
+            streams += [stream] * len(rows)
+            batches.append(as_batch(rows))
+    whole = pa.Table.from_batches(batches, COLUMNS).drop_columns(["message_id"])
+    return spark.createDataFrame(whole.add_column(0, "stream", pa.array(streams, pa.string()))).coalesce(1)
 
 
 def connection(server: Server) -> dict[str, str]:

@@ -9,6 +9,7 @@ from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
 from trimtab.fleet import wire
+from trimtab.fleet.launch import admin_connection
 from trimtab.pipeline import ledger
 from trimtab.pipeline.feeds import streams_of
 from trimtab.pipeline.nats_wire import Server
@@ -24,6 +25,11 @@ MOST_BYTES: Final = 8 << 30  # of a feed's raw publications at the hub
 
 def server_of(fleet: Fleet) -> Server:
     return Server(fleet.hub, "fleet", fleet.fleet, fleet.tls.ca if fleet.tls else None)
+
+
+async def reach(fleet: Fleet) -> None:
+    """Whether the hub is there and knows us, before a long start."""
+    await (await admin_connection(fleet)).close()
 
 
 def prepare(fleet: Fleet, app: App) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from trimtab.fleet.credentials import FLEET_FILE, Fleet
-from trimtab.fleet.launch import admin_connection
 from trimtab.fleet.lock import lock
 from trimtab.pipeline import hub
 from trimtab.pipeline.manifest import load
@@ -28,7 +27,7 @@ def run(
     app = load(manifest)
     plans = compile_channels(app)
     fleet = Fleet.load(home / FLEET_FILE)
-    asyncio.run(_reach(fleet))
+    asyncio.run(hub.reach(fleet))
     folder = home / "pipeline" / app.name
     with lock(folder, f"the pipeline of '{app.name}' of the fleet in {home}", "stop it first"):
         step("starting Spark")
@@ -53,8 +52,3 @@ def run(
                     ready.unlink(missing_ok=True)
         finally:
             spark.stop()
-
-
-async def _reach(fleet: Fleet) -> None:
-    """Whether the hub is there and knows us, before the long start."""
-    await (await admin_connection(fleet)).close()

@@ -73,7 +73,7 @@ class Query:
 
 def read(text: str, tables: Mapping[str, Columns], parameters: Columns) -> Query:
     """Parse ``text``; ``tables`` and ``parameters`` are what it may name."""
-    tree = _parse(text)
+    tree = parse_select(text, "a channel")
     _check_clauses(tree)
     _check_functions(tree)
     used = _check_parameters(tree, parameters)
@@ -87,7 +87,8 @@ def read(text: str, tables: Mapping[str, Columns], parameters: Columns) -> Query
     return Query(tree, frozenset(named), frozenset(used), columns)
 
 
-def _parse(text: str) -> exp.Query:
+def parse_select(text: str, whose: str) -> exp.Query:
+    """One query that only reads; ``whose`` is for the sentence if it is not."""
     try:
         found = [each for each in sqlglot.parse(text, read=AsWritten) if each is not None]
     except (ParseError, TokenError) as error:
@@ -95,10 +96,10 @@ def _parse(text: str) -> exp.Query:
     except Exception as error:  # texts that the parser stumbles over are many
         raise BadInput(f"the query does not parse: {_first_line(error)}") from None
     if len(found) != 1:
-        raise BadInput(f"a channel has one query, but here are {len(found)} statements")
+        raise BadInput(f"{whose} has one query, but here are {len(found)} statements")
     tree = found[0]
     if not _is_query(tree):
-        raise BadInput(f"a channel's query is a SELECT, but this is {type(tree).__name__.upper()}")
+        raise BadInput(f"{whose}'s query is a SELECT, but this is {type(tree).__name__.upper()}")
     assert isinstance(tree, exp.Query)
     return tree
 

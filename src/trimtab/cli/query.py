@@ -1,0 +1,63 @@
+"""``trimtab query``: SQL over what an application has stored."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_of, home_option
+
+
+@click.command()
+@click.argument("app", type=click.Path(dir_okay=False))
+@click.argument("sql", required=False)
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Rows that are shown.")
+@home_option
+@output.json_option
+def query(app: str, sql: str | None, limit: int, home: str | None, as_json: bool) -> None:
+    """Ask SQL of what the application of the manifest APP has stored; without SQL, show the tables.
+
+    Tables are its feeds (all that came by them and is kept), its datasets, rejects (what did not fit a feed's schema,
+    and why) and results (a row for each row of a channel's results, as JSON). A pipeline may run meanwhile.
+    """
+    from trimtab.config import load as load_config
+    from trimtab.fleet.credentials import FLEET_FILE, Fleet
+    from trimtab.pipeline.hub import reach, server_of
+    from trimtab.pipeline.manifest import load
+    from trimtab.pipeline.session import open_session
+    from trimtab.pipeline.sql.query import parse_select
+
+    manifest, folder = load(app), home_of(home)
+    if sql is not None:
+        parse_select(sql, "the command")
+    fleet = Fleet.load(folder / FLEET_FILE)
+    asyncio.run(reach(fleet))
+    with output.progress(quiet=as_json) as bar:
+        task = bar.add_task("starting Spark", total=2)
+        spark = open_session("trimtab query", load_config().spark)
+        try:
+            from trimtab.pipeline import stored
+
+            bar.update(task, description="reading", advance=1)
+            names = stored.prepare(spark, server_of(fleet), manifest, folder / "pipeline" / manifest.name)
+            columns, rows = stored.ask(spark, sql, limit) if sql else stored.describe(spark, names)
+        finally:
+            spark.stop()
+    if as_json:
+        output.print_json([dict(zip(columns, row, strict=True)) for row in rows[:limit]])
+        return
+    more = f"only the first {limit} rows are shown; --limit shows more" if len(rows) > limit else None
+    output.print_table(
+        "tables" if sql is None else "",
+        columns,
+        [[_shown(value) for value in row] for row in rows[:limit]],
+        note=more,
+        left=range(len(columns)),
+    )
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,115 @@
+"""What an application has stored, as tables: all that came by its feeds, its datasets, what was rejected, its results.
+
+Read beside a pipeline that runs, or when none does. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from trimtab.errors import BadInput
+from trimtab.fleet.channels import RESULTS
+from trimtab.pipeline import feeds, tables
+from trimtab.pipeline.datasets import HIDDEN
+from trimtab.pipeline.jetstream import JetStream
+from trimtab.pipeline.ledger import Ledger
+from trimtab.pipeline.nats_source import NatsSource
+from trimtab.pipeline.sql import functions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from trimtab.pipeline.jetstream import Server
+    from trimtab.pipeline.ledger import Positions
+    from trimtab.pipeline.manifest import App, Feed
+
+REJECTS: Final = "rejects"
+PLAIN: Final = ("byte", "short", "integer", "long", "float", "double", "boolean", "string")
+
+
+def prepare(spark: SparkSession, server: Server, app: App, folder: Path) -> list[str]:
+    """Make a view of each; their names."""
+    functions.register(spark)
+    spark.dataSource.register(NatsSource)
+    made = {REJECTS: _rejects(spark, app, folder)}
+    with JetStream(server) as jetstream:
+        made[RESULTS] = _results(spark, server, app, jetstream.info(RESULTS).last)
+        ledger = Ledger.read(jetstream, app.name)
+        came = {}
+        for name, feed in app.feeds.items():
+            last = {stream: jetstream.info(stream).last for stream in feeds.streams_of(feed, app.name)}
+            came[name] = _came(spark, server, feed, folder, ledger.stored.get(name, {}), last)
+    made |= {name: rows.drop(*HIDDEN) for name, rows in came.items()}
+    for name, dataset in app.datasets.items():
+        if dataset.kind == "static":
+            made[name] = tables.static(spark, dataset)
+        elif dataset.kind == "keyed":
+            rows = _with_parts(came[dataset.feed], folder / "keyed" / name, "at-*")
+            made[name] = tables.latest(rows, dataset.key).drop(*HIDDEN)
+        else:
+            made[name] = made[dataset.feed]
+    for name, rows in made.items():
+        rows.createOrReplaceTempView(f"`{name}`")
+    return sorted(made)
+
+
+def ask(spark: SparkSession, sql: str, limit: int) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows of the answer, one more than ``limit`` if there are more; times and the like as texts."""
+    try:
+        rows = spark.sql(sql)
+        plain = [field.dataType.typeName() in PLAIN for field in rows.schema]
+        columns = [F.col(f"`{name}`") for name in rows.columns]
+        shown = [each if as_it_is else each.cast("string") for each, as_it_is in zip(columns, plain, strict=True)]
+        return rows.columns, [list(row) for row in rows.select(*shown).limit(limit + 1).collect()]
+    except PySparkException as error:
+        said = (error.getMessage() or str(error)).split("\n")[0].rstrip(". ")
+        raise BadInput(f"the query cannot be answered: {said}") from None
+
+
+def describe(spark: SparkSession, names: list[str]) -> tuple[list[str], list[list[Any]]]:
+    """The tables, their columns, and how many rows they have."""
+    rows = []
+    for name in names:
+        table = spark.table(f"`{name}`")
+        rows.append([name, ", ".join(f"{each} {kind}" for each, kind in table.dtypes), table.count()])
+    return ["table", "columns", "rows"], rows
+
+
+def _came(
+    spark: SparkSession, server: Server, feed: Feed, folder: Path, stored: Positions, last: Positions
+) -> DataFrame:
+    """All that came by a feed: from disk, and from the hub what is not there yet."""
+    raw = feeds.read(spark, server, stored, last)
+    fresh = feeds.good(feeds.parsed(raw, feed.schema), feed.schema)
+    return _with_parts(fresh, folder / "feeds" / feed.name, "after-*")
+
+
+def _with_parts(rows: DataFrame, folder: Path, parts: str) -> DataFrame:
+    """And those in files of a folder."""
+    found = [str(path) for path in sorted(folder.glob(parts))]
+    return rows.sparkSession.read.schema(rows.schema).parquet(*found).unionAll(rows) if found else rows
+
+
+def _rejects(spark: SparkSession, app: App, folder: Path) -> DataFrame:
+    rows = spark.createDataFrame([], f"feed STRING, {feeds.REJECTS}")
+    for name in app.feeds:
+        own = _with_parts(spark.createDataFrame([], feeds.REJECTS), folder / "rejects" / name, "after-*")
+        rows = rows.unionAll(own.select(F.lit(name).alias("feed"), "*"))
+    return rows
+
+
+def _results(spark: SparkSession, server: Server, app: App, last: int) -> DataFrame:
+    """A row for each row of each result."""
+    messages = feeds.read(spark, server, {}, {RESULTS: last}) if last else spark.createDataFrame([], feeds.MESSAGES)
+    known = F.from_json(F.col("data").cast("string"), "execution LONG, at TIMESTAMP, rows ARRAY<STRING>")
+    parts = F.split("subject", "[.]")
+    return messages.select(
+        parts[1].alias("channel"), parts[2].alias("subscription"), F.col("time").alias("stored"), known.alias("known")
+    ).where(F.col("channel").isin(list(app.channels))).select(
+        "channel", "known.execution", "known.at", "subscription", "stored", F.explode("known.rows").alias("row")
+    )  # fmt: skip
