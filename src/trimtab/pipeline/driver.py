@@ -22,7 +22,7 @@ from trimtab.pipeline.datasets import HIDDEN, Arrivals, Keyed
 from trimtab.pipeline.jetstream import JetStream
 from trimtab.pipeline.ledger import Execution, Ledger
 from trimtab.pipeline.nats_source import NatsSource
-from trimtab.pipeline.plan import with_time
+from trimtab.pipeline.plan import pays, with_time
 from trimtab.pipeline.sql import functions
 from trimtab.pipeline.sql.share import SUB
 from trimtab.pipeline.subscriptions import Subscriptions
@@ -43,8 +43,6 @@ PAUSE_S: Final = 0.1  # between rounds that found nothing to do
 READ_S: Final = 1.0  # between reads of a feed that no channel is waiting for
 STORE_S: Final = 30.0  # between writes of a feed's dataset
 SNAPSHOT_S: Final = 300.0  # between snapshots of keyed datasets
-MANY_PAIRS: Final = 3e9  # publications x subscriptions from which an index pays beside an equality
-SOME_PAIRS: Final = 1e6  # and without one
 
 
 @dataclass(slots=True)
@@ -256,7 +254,7 @@ class Driver:
         publications = self._show_tables(self.plans[name], execution)
         plan = self.plans[name]
         subscriptions, levels = self.subscriptions.show(
-            name, execution.version, lambda count: self._pays(plan, publications, count)
+            name, execution.version, lambda count: plan.indexed is not None and pays(plan, publications, count)
         )
         indexed = plan.indexed is not None and bool(levels) and all(levels.values())
         sql = plan.plain
@@ -289,11 +287,6 @@ class Driver:
                 rows = self._keyed[name].rows(upto) if name in self._keyed else arrivals.history(upto)
             rows.drop(*HIDDEN).createOrReplaceTempView(name)
         return count
-
-    def _pays(self, plan: Plan, publications: int, subscriptions: int) -> bool:
-        """Whether there is so much to compare that looking up in an index is cheaper."""
-        least = MANY_PAIRS if plan.has_equality else SOME_PAIRS
-        return plan.indexed is not None and publications * subscriptions >= least
 
     def _answer(self, sql: str, execution: Execution) -> DataFrame:
         return self.spark.sql(with_time(sql, execution.at))

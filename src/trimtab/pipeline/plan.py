@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from trimtab.pipeline.sql.query import Query
 
 EPOCH: Final = "1970-01-01T00:00:00Z"
+SOME_PAIRS: Final = 1e6
+PAIRS_PER_PUBLICATION: Final = 30_000
+PAIRS_PER_SUBSCRIPTION: Final = 7_000
 ALL_WITH_ALL: Final = ("NestedLoopJoin", "CartesianProduct")
 
 
@@ -42,6 +45,18 @@ class Plan:
     @property
     def indexes(self) -> tuple[Index, ...]:
         return self.indexed.indexes if self.indexed else ()
+
+
+def pays(plan: Plan, publications: int, subscriptions: int) -> bool:
+    """Whether there is so much to compare that looking up in the plan's indexes is cheaper.
+
+    Beside an equality, what looking up costs is counted in pairs that could be compared in the time; measured with
+    1,000 different values (docs/benchmarks.md).
+    """
+    pairs = publications * subscriptions
+    if not plan.has_equality:
+        return pairs >= SOME_PAIRS
+    return pairs > PAIRS_PER_PUBLICATION * publications + PAIRS_PER_SUBSCRIPTION * subscriptions
 
 
 def compile_channels(app: App) -> dict[str, Plan]:
