@@ -325,6 +325,29 @@ def test_subscriptions_come_and_go_while_it_runs(application, monkeypatch, by_in
     asyncio.run(scenario())
 
 
+def test_a_keyed_row_is_known_however_long_nobody_asks_for_it(application):
+    """What comes by the feed of a dataset leaves the memory when it is on disk, whether or not a channel has run."""
+    app = application
+
+    async def scenario():
+        got = []
+        async with app.client("late") as client:
+            for topic in ("reports", "positions"):
+                await client.create_topic(f"{app.name}.{topic}")
+            await client.subscribe_channel(f"{app.name}-near", got.append, user="ann", km=10.0)
+            await app.report(client, a_report(1, lat=10.0))
+            await app.rounds(lambda: app.done)  # the dataset is in use now
+            await client.publish(f"{app.name}.positions", json.dumps({"user": "ann", "lat": 47.0, "lon": 15.0}))
+            await app.rounds(lambda: app.driver.arrivals["positions"].count)
+            app.driver.store()
+            app.driver.round()
+            await app.report(client, a_report(2))
+            await app.rounds(lambda: got)
+        assert [row["id"] for result in got for row in result.rows] == ["r2"]
+
+    asyncio.run(scenario())
+
+
 def test_a_keyed_row_outlives_its_feed(application):
     app = application
 

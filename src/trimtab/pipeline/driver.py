@@ -187,10 +187,11 @@ class Driver:
                 raise problem
         self.subscriptions.follow(self._jetstream)
         now = time.time()
-        ready = self._ready(now)
-        plans = [self.plans[name] for name in ready]
+        continuous, waiting = self._ready(now)
+        plans = [self.plans[name] for name in (*continuous, *waiting)]
         came = self._read(now, {feed for plan in plans for feed in (*plan.feeds, *plan.datasets)})
-        executed = [self._execute(name, now) for name in ready]
+        executed = [self._execute(name, now) for name in continuous]
+        executed.append(any(self._execute(name, now) for name in waiting))  # the first that has something to do
         if time.monotonic() - self._stored_at > STORE_S:
             self.store()
         if time.monotonic() - self._snapshots_at > SNAPSHOT_S:
@@ -200,11 +201,14 @@ class Driver:
             arrivals.forget([each[name] for each in consumed if name in each])
         return bool(came) or any(executed)
 
-    def _ready(self, now: float) -> list[str]:
-        """All continuous channels, and the one whose time came first: the others must not make those wait."""
+    def _ready(self, now: float) -> tuple[list[str], list[str]]:
+        """Continuous channels, of which each round executes all; and those whose time has come, the first one first.
+
+        Of the latter a round executes one, lest they make the others wait.
+        """
         continuous = [name for name, due in self._due.items() if not due.period_s]
         waiting = [name for name, due in self._due.items() if due.period_s and due.is_now(now)]
-        return [*continuous, *sorted(waiting, key=lambda name: self._due[name].next_at)[:1]]
+        return continuous, sorted(waiting, key=lambda name: self._due[name].next_at)
 
     def _read(self, now: float, needed: set[str]) -> int:
         """What is needed, and the rest from time to time, so that there is never much to read."""
@@ -221,6 +225,8 @@ class Driver:
             stored = arrivals.store()
             if stored is not None:
                 self.ledger.write_stored(self._jetstream, name, stored)
+        for name, keyed in self._keyed.items():  # what is on disk may leave the memory
+            keyed.rows(dict(self.arrivals[self.app.datasets[name].feed].upto))
 
     def store_snapshots(self) -> None:
         self._snapshots_at = time.monotonic()
@@ -254,7 +260,7 @@ class Driver:
         publications = self._show_tables(self.plans[name], execution)
         plan = self.plans[name]
         subscriptions, levels = self.subscriptions.show(
-            name, execution.version, lambda count: plan.indexed is not None and pays(plan, publications, count)
+            name, execution.version, lambda count: pays(plan, publications, count)
         )
         indexed = plan.indexed is not None and bool(levels) and all(levels.values())
         sql = plan.plain

@@ -54,6 +54,8 @@ def pays(plan: Plan, publications: int, subscriptions: int) -> bool:
     1,000 different values (docs/benchmarks.md).
     """
     pairs = publications * subscriptions
+    if plan.indexed is None:
+        return False
     if not plan.has_equality:
         return pairs >= SOME_PAIRS
     return pairs > PAIRS_PER_PUBLICATION * publications + PAIRS_PER_SUBSCRIPTION * subscriptions
