@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trimtab.pipeline.manifest import Place
+    from trimtab.pipeline.sheet import Place
 
 
 class TrimtabError(Exception):

@@ -12,17 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.errors import BadInput, BadManifest
-from trimtab.pipeline.manifest import (
-    MAX_ALIASES,
-    MAX_BYTES,
-    MAX_ENTRIES,
-    MAX_NODES,
-    App,
-    Place,
-    file_format,
-    load,
-    seconds,
-)
+from trimtab.pipeline.manifest import App, file_format, load
+from trimtab.pipeline.sheet import MAX_ALIASES, MAX_BYTES, MAX_ENTRIES, MAX_NODES, Place, seconds
 
 if TYPE_CHECKING:
     from pathlib import Path
