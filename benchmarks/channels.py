@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab.cli.output import print_table
-from trimtab.pipeline.sql.index import COARSE, FINE
+from trimtab.pipeline.sql.shapes import COARSE, FINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -83,9 +83,9 @@ def pipeline(home: Path, phase: str, seed: int) -> None:
 
         def _die(self, here: str, after_s: float) -> None:
             if phase == here and self.executed >= 2:
-                threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
                 if not after_s:
-                    time.sleep(1.0)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
     driver.Driver = Mortal  # type: ignore[misc]
     settings = {"spark.driver.memory": "2g"}

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trimtab.cli.output import print_table
+from trimtab.errors import BadInput
 from trimtab.fleet.client import connect
 
 if TYPE_CHECKING:
@@ -155,10 +156,6 @@ async def _publish(home: Path, rate: int) -> None:
     print(json.dumps({"sent": sent, "took_s": took, "used_s": time.process_time()}), flush=True)
 
 
-def _part(*words: str, **more: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **more)
-
-
 def main() -> None:
     trimtab = (sys.executable, "-m", "trimtab.cli.main")
     me = (sys.executable, "-m", "benchmarks.pipeline")
@@ -168,14 +165,11 @@ def main() -> None:
         (home / "load.yaml").write_text(manifest())
 
         def start(*words: str) -> subprocess.Popen[str]:
-            part = _part(*words)
+            part = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             stack.callback(_stop, part)
             return part
 
         fleet = start(*trimtab, "up", "--home", folder, "--brokers", str(len(BROKERS)))
-        while not (home / "client.json").exists():
-            time.sleep(0.2)
-        time.sleep(5)
         asyncio.run(_create_topic(home))
         pipeline = start(*trimtab, "pipeline", str(home / "load.yaml"), "--home", folder, "--json")
         threading.Thread(target=_listen, args=(pipeline, done), daemon=True).start()
@@ -190,9 +184,9 @@ def main() -> None:
         print(f"{CLIENTS * len(list(subscriptions(0))):,} subscriptions in {subscribed:.0f} s", flush=True)
         publisher = start(*me, "publish", folder)
         time.sleep(SLOW_S + WARM_S)
-        since, used = time.time(), _cpu(home)
+        since, used = time.time(), _cpu()
         time.sleep(SECONDS)
-        upto, used_after = time.time(), _cpu(home)
+        upto, used_after = time.time(), _cpu()
         time.sleep(max(PERIODS_S) + 5)
         sent = json.loads(publisher.communicate("\n")[0])
         figures = json.loads(subscriber.communicate(json.dumps([since, upto]) + "\n")[0])
@@ -200,8 +194,17 @@ def main() -> None:
 
 
 async def _create_topic(home: Path) -> None:
-    async with connect(home, name="maker", home=BROKERS[0]) as client:
-        await client.create_topic(TOPIC)
+    """As soon as the fleet is up."""
+    began = time.time()
+    while True:
+        try:
+            async with connect(home, name="maker") as client:
+                await client.create_topic(TOPIC)
+                return
+        except BadInput:
+            if time.time() > began + 60:
+                raise
+            await asyncio.sleep(0.5)
 
 
 def _listen(pipeline: subprocess.Popen[str], done: list[dict[str, Any]]) -> None:
@@ -219,7 +222,7 @@ def _stop(part: subprocess.Popen[str]) -> None:
     part.wait()
 
 
-def _cpu(_: Path) -> float:
+def _cpu() -> float:
     """Seconds that this machine's cores have been busy."""
     fields = [int(each) for each in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")

@@ -299,6 +299,11 @@ AROUND = "radius around (_s.lat, _s.lon)"
 @channel("forms of circles", "SELECT r.n FROM reports r WHERE :km >= distance_km(r.lat, r.lon, :lat, :lon)", AROUND)
 @channel("forms of circles", "SELECT r.n FROM reports r WHERE distance_km(:lat, :lon, r.lat, r.lon) <= :km", AROUND)
 @channel("forms of circles", "SELECT r.n FROM reports r WHERE within_km(r.lat, r.lon, :lat, :lon, :km)", AROUND)
+@channel(
+    "forms of circles",
+    "SELECT `my r`.n FROM reports `my r` WHERE within_km(`my r`.lat, `my r`.lon, :lat, :lon, :km)",
+    AROUND,
+)
 def circle(w, p):
     return [row for r in w.reports for row in near((r.n,), (r.lat, r.lon), (p.lat, p.lon), p.km)]
 

@@ -128,8 +128,8 @@ class ChannelClient:
             self._look_at = clock + LOOK_S * (1 + len(self._followed) / 100)
         position = max((each.seen for each in self._followed.values()), default=-1)
         # Results come in the order of their stream over one connection, and gaps are filled before what follows them;
-        # so when none waits to be heard, the furthest of all that is followed is as far as the client has come.
-        if position > self._told and base.quiet:
+        # so when none waits or is dealt with, the furthest of all that is followed is as far as the client has come.
+        if position > self._told and base.quiet and not any(each.busy for each in self._followed.values()):
             await wire.ask(base.nats, "ask.hub.seen", {"client": self._client, "seq": position}, timeout_s)
             self._told = position
 

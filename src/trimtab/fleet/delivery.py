@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from trimtab.observe.report import TopicReport
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.client")
 
 
-class Delivery:
+class Delivery(ABC):
     """Messages of one topic, each once and in order, to one callback."""
 
     def __init__(self, topic: str, callback: Callback, catchup: Catchup) -> None:
@@ -53,34 +54,35 @@ class Delivery:
 
     # What the client tells it. A reader that needs no part of it leaves it out.
 
+    @abstractmethod
     async def listen(self, broker: str, connection: Nats) -> None:
         """Get messages from this broker too."""
-        raise NotImplementedError
 
-    def joined(self, broker: str) -> None:
+    def joined(self, broker: str) -> None:  # noqa: B027  # a reader leaves it out
         """The broker has confirmed it."""
 
+    @abstractmethod
     async def leave(self, broker: str) -> None:
         """No longer from this broker; what has arrived is still delivered."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def leave_all(self) -> None:
-        raise NotImplementedError
+        """Nor from any."""
 
+    @abstractmethod
     def lost(self, broker: str) -> None:
         """The connection to this broker is gone."""
-        raise NotImplementedError
 
     def owns(self, subscription: object) -> bool:
         """Whether this subscription of nats-py is one of its own."""
         return False
 
-    async def drop(self, raw: Any) -> None:
+    async def drop(self, raw: Any) -> None:  # noqa: B027
         """nats-py had no room for a message."""
 
+    @abstractmethod
     async def tick(self) -> None:
         """A few times a second."""
-        raise NotImplementedError
 
     # What they share.
 

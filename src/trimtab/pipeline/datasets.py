@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F
 
 from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline import feeds, tables
-from trimtab.pipeline.feeds import SEQ, STREAM, TIME, Segment
+from trimtab.pipeline.feeds import SEQ, STREAM, TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,11 +26,20 @@ if TYPE_CHECKING:
     from trimtab.pipeline.manifest import Dataset, Feed
 
 AT_ONCE: Final = 200_000  # messages of a stream read in one go
-FEW: Final = 20_000  # messages that are read, and publications that are executed, in one piece
 TOGETHER: Final = 6  # small pieces in memory are put together
-SMALL: Final = 20_000  # publications
+SMALL: Final = 20_000  # publications that one task deals with sooner than two would
 SNAPSHOTS: Final = 3  # an execution that is repeated may need an earlier one
 HIDDEN: Final = (STREAM, SEQ, TIME)
+
+
+@dataclass(slots=True)
+class Segment:
+    """Publications of a feed between two positions, parsed and kept in memory."""
+
+    after: dict[str, int]
+    upto: dict[str, int]
+    rows: DataFrame
+    count: int
 
 
 class Arrivals:
@@ -61,7 +71,7 @@ class Arrivals:
         if upto == self.upto:
             return 0
         schema = self.feed.schema
-        if sum(at - self.upto[stream] for stream, at in upto.items()) <= FEW:
+        if sum(at - self.upto[stream] for stream, at in upto.items()) <= feeds.FEW:
             raw = feeds.read_here(self._spark, jetstream, self.upto, upto)
         else:
             raw = feeds.read(self._spark, self._server, self.upto, upto)
@@ -72,7 +82,7 @@ class Arrivals:
         if bad:
             name = "-".join(str(at) for at in self.upto.values())
             feeds.rejects(rows, schema).write.mode("overwrite").parquet(str(self._rejects / f"after-{name}"))
-        self._segments.append(Segment(dict(self.upto), upto, rows, count - bad, bad))
+        self._segments.append(Segment(dict(self.upto), upto, rows, count - bad))
         self.upto = upto
         self.count += count - bad
         self.rejected += bad
@@ -93,7 +103,7 @@ class Arrivals:
         if not found:
             return self._nothing(), 0
         rows = reduce(lambda one, other: one.unionAll(other), found)
-        return rows.coalesce(1) if count <= FEW else rows, count
+        return rows.coalesce(1) if count <= SMALL else rows, count
 
     def _nothing(self) -> DataFrame:
         return self._spark.createDataFrame(
@@ -103,10 +113,7 @@ class Arrivals:
     def history(self, upto: Positions, after: Mapping[str, int] | None = None) -> DataFrame:
         """Everything after and up to these positions: from disk, and what is not there yet."""
         rows, _ = self.between(self.stored, upto)
-        parts = [str(path) for path in sorted(self._folder.glob("after-*"))]
-        if parts:
-            rows = self._spark.read.schema(rows.schema).parquet(*parts).unionAll(rows)
-        return rows.where(_within(after or {}, upto))
+        return tables.with_files(rows, self._folder, "after-*").where(_within(after or {}, upto))
 
     def store(self) -> Positions | None:
         """Write to disk what is not there yet; the new position if there was anything."""
@@ -157,8 +164,7 @@ class Arrivals:
         rows.count()
         for segment in run:
             segment.rows.unpersist()
-        count, rejected = sum(segment.count for segment in run), sum(segment.rejected for segment in run)
-        return Segment(run[0].after, run[-1].upto, rows, count, rejected)
+        return Segment(run[0].after, run[-1].upto, rows, sum(segment.count for segment in run))
 
 
 class Keyed:
@@ -193,8 +199,7 @@ class Keyed:
         if not older:
             return self._arrivals.history(upto)
         at = older[-1]
-        rest = self._arrivals.history(upto, at)
-        return self._spark.read.schema(rest.schema).parquet(str(self._path(at))).unionAll(rest)
+        return tables.with_files(self._arrivals.history(upto, at), self._folder, self._path(at).name)
 
     def store(self) -> None:
         """Write a snapshot, if there is anything new."""

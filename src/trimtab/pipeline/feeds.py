@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +27,7 @@ STREAM: Final = "_stream"  # where a row came from, and when: not seen by channe
 SEQ: Final = "_seq"
 TIME: Final = "_time"
 BAD: Final = "_bad"
+FEW: Final = 20_000  # messages that this process reads sooner than Spark would
 
 
 def streams_of(feed: Feed, app: str) -> dict[str, str]:
@@ -50,7 +50,7 @@ def read(spark: SparkSession, server: Server, after: Positions, upto: Positions)
 
 
 def read_here(spark: SparkSession, jetstream: JetStream, after: Positions, upto: Positions) -> DataFrame:
-    """The same, for few: read by this process in less time than Spark takes to plan a read of its own."""
+    """The same, for few: read by this process."""
     streams, batches = [], []
     for stream, high in upto.items():
         for rows in jetstream.read(stream, after.get(stream, 0) + 1, high):
@@ -108,15 +108,3 @@ def rejects(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         F.col(STREAM).alias("stream"), F.col(SEQ).alias("seq"), F.col(TIME).alias("time"), "subject",
         F.col(BAD).alias("data"), reason.alias("reason"),
     )  # fmt: skip
-
-
-@dataclass(slots=True)
-class Segment:
-    """Publications of a feed between two positions, parsed and kept in memory."""
-
-    after: dict[str, int]
-    upto: dict[str, int]
-    rows: DataFrame
-    count: int
-    rejected: int
-    stored: bool = False

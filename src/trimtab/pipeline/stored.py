@@ -49,7 +49,7 @@ def prepare(spark: SparkSession, server: Server, app: App, folder: Path) -> list
         if dataset.kind == "static":
             made[name] = tables.static(spark, dataset)
         elif dataset.kind == "keyed":
-            rows = _with_parts(came[dataset.feed], folder / "keyed" / name, "at-*")
+            rows = tables.with_files(came[dataset.feed], folder / "keyed" / name, "at-*")
             made[name] = tables.latest(rows, dataset.key).drop(*HIDDEN)
         else:
             made[name] = made[dataset.feed]
@@ -86,19 +86,13 @@ def _came(
     """All that came by a feed: from disk, and from the hub what is not there yet."""
     raw = feeds.read(spark, server, stored, last)
     fresh = feeds.good(feeds.parsed(raw, feed.schema), feed.schema)
-    return _with_parts(fresh, folder / "feeds" / feed.name, "after-*")
-
-
-def _with_parts(rows: DataFrame, folder: Path, parts: str) -> DataFrame:
-    """And those in files of a folder."""
-    found = [str(path) for path in sorted(folder.glob(parts))]
-    return rows.sparkSession.read.schema(rows.schema).parquet(*found).unionAll(rows) if found else rows
+    return tables.with_files(fresh, folder / "feeds" / feed.name, "after-*")
 
 
 def _rejects(spark: SparkSession, app: App, folder: Path) -> DataFrame:
     rows = spark.createDataFrame([], f"feed STRING, {feeds.REJECTS}")
     for name in app.feeds:
-        own = _with_parts(spark.createDataFrame([], feeds.REJECTS), folder / "rejects" / name, "after-*")
+        own = tables.with_files(spark.createDataFrame([], feeds.REJECTS), folder / "rejects" / name, "after-*")
         rows = rows.unionAll(own.select(F.lit(name).alias("feed"), "*"))
     return rows
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from trimtab.pipeline.plan import Plan
 
 FEW: Final = 2_000  # changes that are applied to what is kept
-READ: Final = 20_000  # events that are read here instead of by Spark
 
 
 @dataclass(slots=True)
@@ -71,7 +70,7 @@ class Subscriptions:
     def follow(self, jetstream: JetStream) -> None:
         """Take over what has changed since the last time."""
         last = jetstream.info(BACKEND).last
-        if last - self.version > READ:  # most of all at the start
+        if last - self.version > feeds.FEW:  # most of all at the start
             events = self._latest_events(last).cache()
             for table in self._tables.values():
                 self._make(table, events, last)
@@ -105,7 +104,7 @@ class Subscriptions:
             repeated = Table(table.plan)
             self._make(repeated, self._latest_events(version), version)
             table = repeated
-        elif len(table.came) + len(table.went) > max(FEW, table.count // 20):
+        elif table.base is None or len(table.came) + len(table.went) > max(FEW, table.count // 20):
             self._keep(table, self._with_changes(table), self.version)
         self._with_changes(table).createOrReplaceTempView(SUBSCRIPTIONS)
         return table.now, self._show_indexes(table) if with_indexes(table.now) else {}
@@ -149,8 +148,6 @@ class Subscriptions:
                 found = tuple(row[0] for row in made.select("_level").distinct().collect() if row[0] is not None)
             else:
                 if index.name not in table.indexes:
-                    if table.base is None:
-                        self._keep(table, self._with_changes(table), self.version)
                     assert table.base is not None
                     table.base.createOrReplaceTempView(SUBSCRIPTIONS)
                     kept = self._spark.sql(index.sql).cache()

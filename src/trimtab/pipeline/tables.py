@@ -13,6 +13,7 @@ from trimtab.pipeline.manifest import file_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -50,6 +51,12 @@ def latest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     for condition in known:
         kept = kept.where(condition)
     return kept.groupBy(*(F.col(f"`{name}`") for name in key)).agg(newest).select("_newest.*")
+
+
+def with_files(rows: DataFrame, folder: Path, pattern: str) -> DataFrame:
+    """These rows and those in Parquet files of a folder."""
+    found = [str(path) for path in sorted(folder.glob(pattern))]
+    return rows.sparkSession.read.schema(rows.schema).parquet(*found).unionAll(rows) if found else rows
 
 
 def settled(rows: DataFrame) -> tuple[DataFrame, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trimtab.pipeline.geography import GRID, PLACES
-from trimtab.pipeline.sql.index import SPANS
+from trimtab.pipeline.sql.shapes import SPANS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

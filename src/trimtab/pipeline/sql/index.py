@@ -7,22 +7,20 @@ the original conditions decide then. So the index never decides, and need not be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
 from trimtab.pipeline.sql.query import DIALECT
+from trimtab.pipeline.sql.shapes import CELL, LEVEL, Circle, Span, keyed, tables_of, written
 from trimtab.pipeline.sql.share import SUBSCRIPTIONS, S, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     Types = Mapping[str, Mapping[str, str]]  # table -> column -> type
-    Show = Callable[[exp.Expr], str]  # how an expression is written where it is needed
 
-CELL: Final = "_cell"
-LEVEL: Final = "_level"
 RANGES: Final = (exp.GTE, exp.GT, exp.LTE, exp.LT)
 TURNED: Final = {exp.GTE: exp.LTE, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.LT: exp.GT}
 SCALES: Final = {  # type -> how it becomes a number
@@ -30,28 +28,6 @@ SCALES: Final = {  # type -> how it becomes a number
 }  # fmt: skip
 NUMBERS: Final = ("int", "long", "double")
 ARITHMETIC: Final = (exp.Literal, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren)
-# Rows of the grid are at least that many radii high. Beside an equality there is little to compare within a cell, and
-# few cells are better (2 for a circle); without one, small cells (6 for a circle).
-COARSE: Final = 4
-FINE: Final = 1
-NARROWEST: Final = -1000
-EVERYTHING: Final = 1024  # 2^1024 is infinite: all numbers are in cell 0
-# Spans on the real line: cells of 2^level, at the first level that is as wide as the span, so two cells at most; not so
-# narrow that a double could not tell one cell from the next. To Spark NaN is more than infinity.
-_NARROW: Final = "ceil(log2(greatest(abs(low), abs(high), 1e-300D))) - 40"
-SPANS: Final = {
-    "_span_level": (
-        "low DOUBLE, high DOUBLE", "INT",
-        "CASE WHEN high >= low THEN CASE WHEN high - low < double('Infinity') THEN "
-        f"CAST(greatest({NARROWEST}, {_NARROW}, ceil(log2(greatest(high - low, 1e-300D)))) AS INT) "
-        f"ELSE {EVERYTHING} END END",
-    ),
-    "_span_cells": (
-        "low DOUBLE, high DOUBLE, level INT", "ARRAY<BIGINT>",
-        "CASE WHEN level IS NOT NULL THEN sequence(floor(low / pow(2D, level)), floor(high / pow(2D, level))) END",
-    ),
-    "_span_cell": ("x DOUBLE, level INT", "BIGINT", "floor(x / pow(2D, level))"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,151 +72,6 @@ def use_indexes(shared: exp.Query, types: Types, parameters: Mapping[str, str]) 
     return Indexed(tree.sql(DIALECT, pretty=True), tuple(made)) if made else None
 
 
-@dataclass(frozen=True, slots=True)
-class Let:
-    """A new column."""
-
-    name: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class Each:
-    """A row for every element of an array."""
-
-    name: str
-    value: str
-
-
-Step = Let | Each
-
-
-def _keyed(sql: str, alias: str, steps: list[Step], key: list[str], *, keep: set[str]) -> str:
-    """``sql`` with _cell, the hash of ``key``. One step inside the other, so that Spark computes each value once."""
-    for step in steps:
-        value = f"explode({step.value})" if isinstance(step, Each) else step.value
-        sql = f"SELECT {alias}.*, {value} AS {step.name} FROM ({sql}) AS {alias}"
-    gone = ", ".join(step.name for step in steps if step.name not in keep)
-    return f"SELECT {alias}.* EXCEPT ({gone}), xxhash64({', '.join(key)}) AS {CELL} FROM ({sql}) AS {alias}"
-
-
-def _vector(lat: str, lon: str) -> list[Step]:
-    """A place as a point of the unit sphere."""
-    return [
-        Let("_i", f"cos(radians({lat})) * cos(radians({lon}))"),
-        Let("_j", f"cos(radians({lat})) * sin(radians({lon}))"),
-        Let("_k", f"sin(radians({lat}))"),
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Circle:
-    """A place of the probe within a radius of the side's."""
-
-    probe: str
-    place: list[exp.Expr]
-    centre: list[exp.Expr]
-    km: exp.Expr
-    fine: bool = False
-
-    def alone(self) -> _Circle:
-        return replace(self, fine=True)
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        return ("_i", "_j", "_k", "_chord") if self.fine else ()
-
-    def needs(self) -> set[str]:
-        return _tables(*self.centre, self.km)
-
-    def quickly(self, probe: str) -> str:
-        """What costs little and holds for all that may be within: the line through the Earth is short enough."""
-        if not self.fine:
-            return ""
-        line = " + ".join(f"({probe}._{axis} - {S}._{axis}) * ({probe}._{axis} - {S}._{axis})" for axis in "ijk")
-        return f" AND {line} <= {S}._chord"
-
-    def words(self) -> str:
-        return f"radius around ({', '.join(_sql(each) for each in self.centre)})"
-
-    def side(self, show: Show) -> list[Step]:
-        (lat, lon), km = (show(each) for each in self.centre), show(self.km)
-        return [
-            Let("_angle", f"CASE WHEN abs({lat}) <= 90 AND abs({lon}) <= 360 THEN _circle_angle({km}) END"),
-            *([*_vector(lat, lon), Let("_chord", "_circle_chord(_angle)")] if self.fine else []),
-            Let(LEVEL, f"_circle_level(_angle, {FINE if self.fine else COARSE})"),
-            Let("_reach", f"_circle_reach({lat}, _angle)"),
-            Let("_south", f"_place_row(greatest(-90D, {lat} - _angle), {LEVEL})"),
-            Let("_north", f"_place_row(least(90D, {lat} + _angle), {LEVEL})"),
-            Each("_y", "sequence(_south, _north)"),
-            Let("_n", f"_row_cells(_y, {LEVEL})"),
-            Let("_west", f"_place_column({lon} - _reach, _n)"),
-            Let("_east", f"least(_place_column({lon} + _reach, _n), _west + _n - 1)"),
-            Each("_x", "sequence(_west, _east)"),
-        ]
-
-    def key(self) -> str:
-        return "_y, pmod(_x, _n)"
-
-    def look_up(self, levels: str) -> list[Step]:
-        lat, lon = (_sql(each) for each in self.place)
-        on_earth = f"abs({lat}) <= 90 AND abs({lon}) <= 360"
-        return [
-            *(_vector(lat, lon) if self.fine else []),
-            Each(LEVEL, levels),
-            Let("_y", f"CASE WHEN {on_earth} THEN _place_row({lat}, {LEVEL}) END"),
-            Let("_n", f"_row_cells(_y, {LEVEL})"),
-            Let("_x", f"_place_column({lon}, _n)"),
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """A column of the probe between two values of the side."""
-
-    column: exp.Column
-    low: exp.Expr
-    high: exp.Expr
-    scale: str
-    kept: ClassVar = ()
-
-    def alone(self) -> _Span:
-        return self
-
-    @property
-    def probe(self) -> str:
-        return self.column.table
-
-    def needs(self) -> set[str]:
-        return _tables(self.low, self.high)
-
-    def quickly(self, probe: str) -> str:
-        return ""
-
-    def words(self) -> str:
-        return f"range of {_sql(self.column)}"
-
-    def _ends(self, show: Show) -> str:
-        return ", ".join(f"CAST({self.scale.format(show(each))} AS DOUBLE)" for each in (self.low, self.high))
-
-    def side(self, show: Show) -> list[Step]:
-        ends = self._ends(show)
-        return [
-            Let(LEVEL, f"_span_level({ends})"),
-            Let("_cells", f"_span_cells({ends}, {LEVEL})"),
-            Each("_y", "_cells"),
-        ]
-
-    def key(self) -> str:
-        return "_y"
-
-    def look_up(self, levels: str) -> list[Step]:
-        return [
-            Each(LEVEL, levels),
-            Let("_y", f"_span_cell(CAST({self.scale.format(_sql(self.column))} AS DOUBLE), {LEVEL})"),
-        ]
-
-
 class _Block:
     def __init__(self, select: exp.Select, types: Types, parameters: Mapping[str, str]) -> None:
         self.select = select
@@ -265,39 +96,39 @@ class _Block:
         self.types |= {alias: _lower(types.get(join.this.name, {})) for alias, join in self.inner.items()}
 
     def use(self, name: str) -> Index | None:
-        matches: list[_Circle | _Span] = [*self._circles(), *self._spans()]
+        matches: list[Circle | Span] = [*self._circles(), *self._spans()]
         return self._rewrite(matches[0], name) if matches else None
 
     # What could be served.
 
-    def _circles(self) -> Iterable[_Circle]:
+    def _circles(self) -> Iterable[Circle]:
         for condition in self.conditions:
             call, radius = _below(condition)
             if not (isinstance(call, exp.Anonymous) and call.name.lower() == "distance_km" and radius is not None):
                 continue
             ends = (call.expressions[:2], call.expressions[2:])
             for place, centre in (ends, ends[::-1]):
-                probes, needs = _tables(*place), _tables(*centre, radius)
+                probes, needs = tables_of(*place), tables_of(*centre, radius)
                 probe = next(iter(probes), "")
                 if probes == {probe} and probe in self.inner and needs and self._reach(probe) >= needs:
-                    yield _Circle(probe, place, centre, radius)
+                    yield Circle(probe, place, centre, radius)
 
-    def _spans(self) -> Iterable[_Span]:
+    def _spans(self) -> Iterable[Span]:
         lows: dict[str, exp.Expr] = {}
         highs: dict[str, exp.Expr] = {}
         columns: dict[str, exp.Column] = {}
         for condition in self.conditions:
             for column, kind, bound in _bounds(condition):
-                needs = _tables(bound)
+                needs = tables_of(bound)
                 if column.table in self.inner and needs and self._reach(column.table) >= needs:
-                    columns[_sql(column)] = column
-                    (lows if kind in (exp.GTE, exp.GT) else highs).setdefault(_sql(column), bound)
+                    columns[written(column)] = column
+                    (lows if kind in (exp.GTE, exp.GT) else highs).setdefault(written(column), bound)
         for text, column in columns.items():
             type_ = self._type(column) or ""
             if type_ in SCALES and text in lows and text in highs:
                 ends = (lows[text], highs[text])
                 if type_ not in NUMBERS or all(map(self._is_number, ends)):
-                    yield _Span(column, *ends, SCALES[type_])
+                    yield Span(column, *ends, SCALES[type_])
 
     def _is_number(self, expression: exp.Expr) -> bool:
         """Texts are none: Spark reads a text as what it is compared with, '2.5' as 2."""
@@ -324,12 +155,12 @@ class _Block:
             if isinstance(condition, exp.EQ):
                 ends = (condition.this, condition.expression)
                 for own, other in (ends, ends[::-1]):
-                    if _tables(own) == {alias} and _tables(other) and _tables(other) <= side:
+                    if tables_of(own) == {alias} and tables_of(other) and tables_of(other) <= side:
                         yield condition
 
     # How it is used.
 
-    def _rewrite(self, match: _Circle | _Span, name: str) -> Index:
+    def _rewrite(self, match: Circle | Span, name: str) -> Index:
         probe, side = match.probe, {S}
         inside: list[str] = []
         if match.needs() != {S}:  # the side is more than the subscription: join it first
@@ -341,14 +172,14 @@ class _Block:
         sql = self._side(match, inside, [mine for _, mine in equal])
         self._look_up(match, name, [theirs for theirs, _ in equal])
         self._take_inside(inside, name)
-        words = [match.words(), *(f"{_sql(theirs)} = {_sql(mine)}" for theirs, mine in equal)]
+        words = [match.words(), *(f"{written(theirs)} = {written(mine)}" for theirs, mine in equal)]
         self.select.set("hint", exp.Hint(expressions=[exp.Anonymous(this="BROADCAST", expressions=[exp.column(name)])]))
         return Index(name, " and ".join(words), sql, _name(probe), own=not inside)
 
     def _equalities(self, probe: str, side: set[str]) -> Iterable[tuple[exp.Expr, exp.Expr]]:
         for condition in self._ties(probe, side):
             ends = (condition.this, condition.expression)
-            theirs, mine = ends if _tables(ends[0]) == {probe} else ends[::-1]
+            theirs, mine = ends if tables_of(ends[0]) == {probe} else ends[::-1]
             types = {self._type(theirs), self._type(mine)}
             if len(types) == 1 and types != {None}:
                 yield theirs, mine
@@ -358,38 +189,38 @@ class _Block:
             return None
         return self.types.get(expression.table, {}).get(expression.name.lower())
 
-    def _side(self, match: _Circle | _Span, inside: list[str], equal: list[exp.Expr]) -> str:
+    def _side(self, match: Circle | Span, inside: list[str], equal: list[exp.Expr]) -> str:
         """The subscriptions (and what they are joined with), once for every cell."""
         sql = f"SELECT {S}.* FROM {SUBSCRIPTIONS} AS {S}"
         if inside:
             used = {column.sql(): column for column in self._columns_of(inside)}
-            columns = [_sql(exp.alias_(column.copy(), _kept(column), quoted=True)) for column in used.values()]
-            joins = " ".join(f"CROSS JOIN {_sql(self.inner[alias].this)}" for alias in inside)
+            columns = [written(exp.alias_(column.copy(), _kept(column), quoted=True)) for column in used.values()]
+            joins = " ".join(f"CROSS JOIN {written(self.inner[alias].this)}" for alias in inside)
             known = {S, *inside}
-            conditions = [_sql(condition) for condition in self.conditions if _tables(condition) <= known]
+            conditions = [written(condition) for condition in self.conditions if tables_of(condition) <= known]
             sql = (
                 f"SELECT {', '.join([f'{S}.*', *columns])} FROM {SUBSCRIPTIONS} AS {S} {joins} "
                 f"WHERE {' AND '.join(conditions)}"
             )
 
         def show(expression: exp.Expr) -> str:
-            return _sql(_renamed(expression.copy(), inside))
+            return written(_renamed(expression.copy(), inside))
 
         steps = match.side(show)
-        return _keyed(sql, S, steps, [*map(show, equal), LEVEL, match.key()], keep={LEVEL, *match.kept})
+        return keyed(sql, S, steps, [*map(show, equal), LEVEL, match.key()], keep={LEVEL, *match.kept})
 
-    def _look_up(self, match: _Circle | _Span, name: str, equal: list[exp.Expr]) -> None:
+    def _look_up(self, match: Circle | Span, name: str, equal: list[exp.Expr]) -> None:
         join, alias = self.inner[match.probe], _name(match.probe)
-        steps, key = match.look_up(f"{name}_levels()"), [*map(_sql, equal), LEVEL, match.key()]
+        steps, key = match.look_up(f"{name}_levels()"), [*map(written, equal), LEVEL, match.key()]
         keep = set(match.kept)
-        exploded = parse(_keyed(f"SELECT {alias}.* FROM _probe AS {alias}", alias, steps, key, keep=keep))
+        exploded = parse(keyed(f"SELECT {alias}.* FROM _probe AS {alias}", alias, steps, key, keep=keep))
         probe = next(table for table in exploded.find_all(exp.Table) if table.name == "_probe")
         source = join.this
         join.set("this", exp.Subquery(this=exploded, alias=exp.TableAlias(this=exp.to_identifier(match.probe))))
         probe.replace(source)
         first = f"{alias}.{CELL} = {S}.{CELL}{match.quickly(alias)}"
         where = self.select.args.get("where")
-        self.select.where(parse_one(first), *([where.this] if where else []), append=False, copy=False)
+        self.select.where(parse(first), *([where.this] if where else []), append=False, copy=False)
 
     def _take_inside(self, inside: list[str], name: str) -> None:
         """The side is read from the index; what is part of it is no longer joined."""
@@ -445,10 +276,6 @@ def _flat(condition: exp.Expr) -> list[exp.Expr]:
     return found
 
 
-def _tables(*expressions: exp.Expr) -> set[str]:
-    return {column.table for each in expressions for column in each.find_all(exp.Column)}
-
-
 def _below(condition: exp.Expr) -> tuple[exp.Expr | None, exp.Expr | None]:
     """(x, y) of x <= y, however it is written."""
     if isinstance(condition, (exp.LTE, exp.LT)):
@@ -473,8 +300,4 @@ def _bounds(condition: exp.Expr) -> Iterable[tuple[exp.Column, type[exp.Expr], e
 
 
 def _name(alias: str) -> str:
-    return _sql(exp.to_identifier(alias))
-
-
-def _sql(expression: exp.Expr) -> str:
-    return expression.sql(DIALECT)
+    return written(exp.to_identifier(alias))

@@ -1,0 +1,199 @@
+"""What an index can serve: a circle or a span, as steps that give a row its cells.
+
+Of the side that the index is made of (subscriptions and what hangs on them) a row is kept once for every cell; of the
+other, the probe, a row is looked up by the one cell it is in, at every level.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from sqlglot import exp
+
+from trimtab.pipeline.sql.query import DIALECT
+from trimtab.pipeline.sql.share import S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Show = Callable[[exp.Expr], str]  # how an expression is written where it is needed
+
+CELL: Final = "_cell"
+LEVEL: Final = "_level"
+# Rows of the grid are at least that many radii high. Beside an equality there is little to compare within a cell, and
+# few cells are better (2 for a circle); without one, small cells (6 for a circle).
+COARSE: Final = 4
+FINE: Final = 1
+NARROWEST: Final = -1000
+EVERYTHING: Final = 1024  # 2^1024 is infinite: all numbers are in cell 0
+# Spans on the real line: cells of 2^level, at the first level that is as wide as the span, so two cells at most; not so
+# narrow that a double could not tell one cell from the next. To Spark NaN is more than infinity.
+_NARROW: Final = "ceil(log2(greatest(abs(low), abs(high), 1e-300D))) - 40"
+SPANS: Final = {
+    "_span_level": (
+        "low DOUBLE, high DOUBLE", "INT",
+        "CASE WHEN high >= low THEN CASE WHEN high - low < double('Infinity') THEN "
+        f"CAST(greatest({NARROWEST}, {_NARROW}, ceil(log2(greatest(high - low, 1e-300D)))) AS INT) "
+        f"ELSE {EVERYTHING} END END",
+    ),
+    "_span_cells": (
+        "low DOUBLE, high DOUBLE, level INT", "ARRAY<BIGINT>",
+        "CASE WHEN level IS NOT NULL THEN sequence(floor(low / pow(2D, level)), floor(high / pow(2D, level))) END",
+    ),
+    "_span_cell": ("x DOUBLE, level INT", "BIGINT", "floor(x / pow(2D, level))"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A new column."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A row for every element of an array."""
+
+    name: str
+    value: str
+
+
+Step = Let | Each
+
+
+def keyed(sql: str, alias: str, steps: list[Step], key: list[str], *, keep: set[str]) -> str:
+    """``sql`` with _cell, the hash of ``key``. One step inside the other, so that Spark computes each value once."""
+    for step in steps:
+        value = f"explode({step.value})" if isinstance(step, Each) else step.value
+        sql = f"SELECT {alias}.*, {value} AS {step.name} FROM ({sql}) AS {alias}"
+    gone = ", ".join(step.name for step in steps if step.name not in keep)
+    return f"SELECT {alias}.* EXCEPT ({gone}), xxhash64({', '.join(key)}) AS {CELL} FROM ({sql}) AS {alias}"
+
+
+def _vector(lat: str, lon: str) -> list[Step]:
+    """A place as a point of the unit sphere."""
+    return [
+        Let("_i", f"cos(radians({lat})) * cos(radians({lon}))"),
+        Let("_j", f"cos(radians({lat})) * sin(radians({lon}))"),
+        Let("_k", f"sin(radians({lat}))"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """A place of the probe within a radius of the side's."""
+
+    probe: str
+    place: list[exp.Expr]
+    centre: list[exp.Expr]
+    km: exp.Expr
+    fine: bool = False
+
+    def alone(self) -> Circle:
+        return replace(self, fine=True)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return ("_i", "_j", "_k", "_chord") if self.fine else ()
+
+    def needs(self) -> set[str]:
+        return tables_of(*self.centre, self.km)
+
+    def quickly(self, probe: str) -> str:
+        """What costs little and holds for all that may be within: the line through the Earth is short enough."""
+        if not self.fine:
+            return ""
+        line = " + ".join(f"({probe}._{axis} - {S}._{axis}) * ({probe}._{axis} - {S}._{axis})" for axis in "ijk")
+        return f" AND {line} <= {S}._chord"
+
+    def words(self) -> str:
+        return f"radius around ({', '.join(written(each) for each in self.centre)})"
+
+    def side(self, show: Show) -> list[Step]:
+        (lat, lon), km = (show(each) for each in self.centre), show(self.km)
+        return [
+            Let("_angle", f"CASE WHEN abs({lat}) <= 90 AND abs({lon}) <= 360 THEN _circle_angle({km}) END"),
+            *([*_vector(lat, lon), Let("_chord", "_circle_chord(_angle)")] if self.fine else []),
+            Let(LEVEL, f"_circle_level(_angle, {FINE if self.fine else COARSE})"),
+            Let("_reach", f"_circle_reach({lat}, _angle)"),
+            Let("_south", f"_place_row(greatest(-90D, {lat} - _angle), {LEVEL})"),
+            Let("_north", f"_place_row(least(90D, {lat} + _angle), {LEVEL})"),
+            Each("_y", "sequence(_south, _north)"),
+            Let("_n", f"_row_cells(_y, {LEVEL})"),
+            Let("_west", f"_place_column({lon} - _reach, _n)"),
+            Let("_east", f"least(_place_column({lon} + _reach, _n), _west + _n - 1)"),
+            Each("_x", "sequence(_west, _east)"),
+        ]
+
+    def key(self) -> str:
+        return "_y, pmod(_x, _n)"
+
+    def look_up(self, levels: str) -> list[Step]:
+        lat, lon = (written(each) for each in self.place)
+        on_earth = f"abs({lat}) <= 90 AND abs({lon}) <= 360"
+        return [
+            *(_vector(lat, lon) if self.fine else []),
+            Each(LEVEL, levels),
+            Let("_y", f"CASE WHEN {on_earth} THEN _place_row({lat}, {LEVEL}) END"),
+            Let("_n", f"_row_cells(_y, {LEVEL})"),
+            Let("_x", f"_place_column({lon}, _n)"),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A column of the probe between two values of the side."""
+
+    column: exp.Column
+    low: exp.Expr
+    high: exp.Expr
+    scale: str
+    kept: ClassVar = ()
+
+    def alone(self) -> Span:
+        return self
+
+    @property
+    def probe(self) -> str:
+        return self.column.table
+
+    def needs(self) -> set[str]:
+        return tables_of(self.low, self.high)
+
+    def quickly(self, probe: str) -> str:
+        return ""
+
+    def words(self) -> str:
+        return f"range of {written(self.column)}"
+
+    def _ends(self, show: Show) -> str:
+        return ", ".join(f"CAST({self.scale.format(show(each))} AS DOUBLE)" for each in (self.low, self.high))
+
+    def side(self, show: Show) -> list[Step]:
+        ends = self._ends(show)
+        return [
+            Let(LEVEL, f"_span_level({ends})"),
+            Let("_cells", f"_span_cells({ends}, {LEVEL})"),
+            Each("_y", "_cells"),
+        ]
+
+    def key(self) -> str:
+        return "_y"
+
+    def look_up(self, levels: str) -> list[Step]:
+        return [
+            Each(LEVEL, levels),
+            Let("_y", f"_span_cell(CAST({self.scale.format(written(self.column))} AS DOUBLE), {LEVEL})"),
+        ]
+
+
+def tables_of(*expressions: exp.Expr) -> set[str]:
+    """Whose columns they are of."""
+    return {column.table for each in expressions for column in each.find_all(exp.Column)}
+
+
+def written(expression: exp.Expr) -> str:
+    return expression.sql(DIALECT)
