@@ -11,8 +11,9 @@ import nats.errors
 
 from trimtab.errors import BadInput
 from trimtab.fleet import wire
-from trimtab.fleet.channels import MOST
-from trimtab.fleet.results import LISTED, ChannelSubscription, Followed, last_results
+from trimtab.fleet.channels import MOST, RESULTS
+from trimtab.fleet.latest import latest
+from trimtab.fleet.results import SEQUENCE, ChannelSubscription, Followed
 from trimtab.fleet.types import as_json
 
 if TYPE_CHECKING:
@@ -142,10 +143,9 @@ class ChannelClient:
                 await followed.catch_up(self._base.nats)
 
         try:
-            for at in range(0, len(some), LISTED):
-                last = await last_results(self._base.nats, some[at : at + LISTED])
-                behind = [each for each in some[at : at + LISTED] if last.get(each.stored_as, 0) > each.seen]
-                await asyncio.gather(*map(one, behind))
+            last = await latest(self._base.nats, RESULTS, [each.stored_as for each in some])
+            places = {subject: int((message.headers or {})[SEQUENCE]) for subject, message in last.items()}
+            await asyncio.gather(*(one(each) for each in some if places.get(each.stored_as, 0) > each.seen))
         except (nats.errors.Error, TimeoutError, OSError) as error:
             log.debug("client %s: %r", self._client, error)
             return False

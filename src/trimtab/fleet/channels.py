@@ -23,6 +23,7 @@ from nats.js.errors import NotFoundError
 
 from trimtab.errors import BadInput, UnknownName
 from trimtab.fleet import names
+from trimtab.fleet.latest import latest
 from trimtab.fleet.types import check_value, subscription_id
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ VERSIONS: Final = 8  # of a subscription's coming and going, so that an executio
 RETENTION_S: Final = 86_400.0  # of results, unless a channel wants more
 DUPLICATES_S: Final = 120.0
 MOST: Final = 1_000  # subscriptions in one request
-AT_ONCE: Final = 64
+AT_ONCE: Final = 64  # messages on their way to be stored
 
 
 class Channels:
@@ -53,7 +54,7 @@ class Channels:
         self._registry = registry
         self._write = write
         self._positions: KeyValue
-        self._changing: dict[str, asyncio.Lock] = {}  # by subscription
+        self._changing = asyncio.Lock()  # subscriptions: what is known of them is read first, and written then
 
     async def start(self, positions: KeyValue) -> None:
         self._positions = positions
@@ -127,15 +128,9 @@ class Channels:
         if len(wanted) > MOST:
             raise BadInput(f"{len(wanted):,} subscriptions in one request; {MOST:,} at most")
         checked = [(each["channel"], self._checked(each["channel"], each["params"])) for each in wanted]
-        position = await self._position(client)
-        turn = asyncio.Semaphore(AT_ONCE)
-
-        async def one(channel: str, params: dict[str, Any]) -> dict[str, Any]:
-            async with turn:
-                return await self._subscribe(client, channel, params)
-
-        made = await asyncio.gather(*(one(*each) for each in checked))
-        return {"subscriptions": made, "position": position}
+        async with self._changing:
+            position = await self._position(client)
+            return {"subscriptions": await self._subscribe(client, checked), "position": position}
 
     def _checked(self, channel: str, params: dict[str, Any]) -> dict[str, Any]:
         known = self._registry.get(f"channel.{channel}")
@@ -162,20 +157,36 @@ class Channels:
         await self._positions.put(client, str(last).encode())
         return last
 
-    async def _subscribe(self, client: str, channel: str, params: dict[str, Any]) -> dict[str, Any]:
-        jetstream = self._connection.jetstream()
-        identity = subscription_id(channel, params)
-        subject = f"sub.{channel}.{identity}.{client}"
-        async with self._lock(identity):
-            try:
-                known = await jetstream.get_last_msg(SUBSCRIPTIONS, subject, direct=True)
-                since = int(json.loads(known.data or b"{}")["since"])
-            except NotFoundError:
-                since = (await jetstream.stream_info(RESULTS)).state.last_seq
-                await jetstream.publish(subject, json.dumps({"since": since}).encode())
-            if not await self._is_on(channel, identity):
-                await self._tell(channel, identity, params, on=True)
-        return {"id": identity, "channel": channel, "since": since}
+    async def _subscribe(self, client: str, wanted: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+        here = (await self._connection.jetstream().stream_info(RESULTS)).state.last_seq
+        ids = [subscription_id(channel, params) for channel, params in wanted]
+        own = [f"sub.{channel}.{identity}.{client}" for (channel, _), identity in zip(wanted, ids, strict=True)]
+        shared = {
+            f"be.{channel}.{identity}": params for (channel, params), identity in zip(wanted, ids, strict=True)
+        }  # fmt: skip
+        known = await latest(self._connection, SUBSCRIPTIONS, list(dict.fromkeys(own)))
+        backend = await latest(self._connection, BACKEND, list(shared))
+        since = {subject: int(json.loads(message.data)["since"]) for subject, message in known.items()}
+        await self._store({subject: {"since": here} for subject in own if subject not in since})
+        # Whoever is cut off here has no answer yet, asks again, and finds only the rest missing.
+        await self._store({
+            subject: {"on": True, "params": params}
+            for subject, params in shared.items()
+            if subject not in backend or not json.loads(backend[subject].data)["on"]
+        })  # fmt: skip
+        return [
+            {"id": identity, "channel": channel, "since": since.get(subject, here)}
+            for (channel, _), identity, subject in zip(wanted, ids, own, strict=True)
+        ]  # fmt: skip
+
+    async def _store(self, messages: dict[str, dict[str, Any]]) -> None:
+        jetstream, turn = self._connection.jetstream(), asyncio.Semaphore(AT_ONCE)
+
+        async def one(subject: str, value: dict[str, Any]) -> None:
+            async with turn:
+                await jetstream.publish(subject, json.dumps(value).encode())
+
+        await asyncio.gather(*(one(*each) for each in messages.items()))
 
     async def unsubscribe(self, question: dict[str, Any]) -> dict[str, Any]:
         """``subscriptions`` is a list of channel and id."""
@@ -183,11 +194,15 @@ class Channels:
         jetstream = self._connection.jetstream()
         for each in question["subscriptions"]:
             channel, identity = names.client_name(each["channel"]), names.client_name(each["id"])
-            async with self._lock(identity):
+            subject = f"be.{channel}.{identity}"
+            async with self._changing:
                 await jetstream.purge_stream(SUBSCRIPTIONS, subject=f"sub.{channel}.{identity}.{client}")
                 info = await jetstream.stream_info(SUBSCRIPTIONS, subjects_filter=f"sub.{channel}.{identity}.*")
-                if not info.state.subjects and await self._is_on(channel, identity):
-                    await self._tell(channel, identity, {}, on=False)
+                if info.state.subjects:
+                    continue
+                known = (await latest(self._connection, BACKEND, [subject])).get(subject)
+                if known is not None and json.loads(known.data)["on"]:
+                    await self._store({subject: {"on": False, "params": {}}})
         return {}
 
     async def seen(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -196,19 +211,3 @@ class Channels:
         if seq is not None:
             await self._positions.put(client, str(int(seq)).encode())
         return {"last": (await self._connection.jetstream().stream_info(RESULTS)).state.last_seq}
-
-    def _lock(self, identity: str) -> asyncio.Lock:
-        if len(self._changing) > 10 * AT_ONCE:
-            self._changing = {name: lock for name, lock in self._changing.items() if lock.locked()}
-        return self._changing.setdefault(identity, asyncio.Lock())
-
-    async def _is_on(self, channel: str, identity: str) -> bool:
-        try:
-            last = await self._connection.jetstream().get_last_msg(BACKEND, f"be.{channel}.{identity}", direct=True)
-        except NotFoundError:
-            return False
-        return bool(json.loads(last.data or b"{}")["on"])
-
-    async def _tell(self, channel: str, identity: str, params: dict[str, Any], *, on: bool) -> None:
-        event = {"on": on, "params": params}
-        await self._connection.jetstream().publish(f"be.{channel}.{identity}", json.dumps(event).encode())

@@ -15,12 +15,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import nats.errors
-
 from trimtab.fleet import names
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from nats.aio.client import Client as Nats
     from nats.aio.msg import Msg
@@ -32,9 +30,6 @@ SEQUENCE: Final = "Nats-Sequence"
 BEFORE: Final = "Nats-Last-Sequence"
 FETCH: Final = f"$JS.{names.HUB}.API.DIRECT.GET.results"
 FETCH_S: Final = 2.0
-THAT_WAS_ALL: Final = "204"
-NONE: Final = "404"
-LISTED: Final = 1_000  # subjects in one question; a server answers for 1,024 at most
 WAITING: Final = 1_000  # results kept for whoever iterates; the rest stays at the hub until then
 
 
@@ -149,22 +144,3 @@ class Followed:
         for taker in list(self.takers):
             await taker.take(result)
         self.seen = seq
-
-
-async def last_results(connection: Nats, followed: Sequence[Followed]) -> dict[str, int]:
-    """Subject -> place of the last result that is stored of it; one question for all."""
-    found: dict[str, int] = {}
-    inbox = connection.new_inbox()
-    answers = await connection.subscribe(inbox)
-    try:
-        question = {"multi_last": [each.stored_as for each in followed], "batch": len(followed)}
-        await connection.publish(FETCH, json.dumps(question).encode(), reply=inbox)
-        while True:
-            headers = (await answers.next_msg(FETCH_S)).headers or {}
-            if status := headers.get("Status"):
-                if status not in (THAT_WAS_ALL, NONE):
-                    raise nats.errors.Error(f"the hub answers {status} {headers.get('Description', '')}")
-                return found
-            found[headers["Nats-Subject"]] = int(headers[SEQUENCE])
-    finally:
-        await answers.unsubscribe()
