@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
-from pyspark.sql import functions as F
 
 from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline import feeds, tables
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trimtab.pipeline.ledger import Positions
     from trimtab.pipeline.manifest import Dataset, Feed
 
+log = logging.getLogger("trimtab.pipeline")
 AT_ONCE: Final = 200_000  # messages of a stream read in one go
 TOGETHER: Final = 6  # small pieces in memory are put together
 SMALL: Final = 20_000  # publications that one task deals with sooner than two would
@@ -34,11 +35,12 @@ HIDDEN: Final = (STREAM, SEQ, TIME)
 
 @dataclass(slots=True)
 class Segment:
-    """Publications of a feed between two positions, parsed and kept in memory."""
+    """Messages of a feed between two positions; parsed by whoever needs them first, and kept in memory then."""
 
-    after: dict[str, int]
-    upto: dict[str, int]
-    rows: DataFrame
+    after: Positions
+    upto: Positions
+    parsed: DataFrame
+    good: DataFrame
     count: int
 
 
@@ -50,7 +52,7 @@ class Arrivals:
         self.streams = feeds.streams_of(feed, app)
         self.upto: Positions = dict.fromkeys(self.streams, 0)  # what has been read
         self.stored: Positions = dict.fromkeys(self.streams, 0)  # what is on disk
-        self.count = self.rejected = 0
+        self.rejected = 0  # messages, of those that are on disk
         self._spark = spark
         self._server = server
         self._folder = folder / "feeds" / feed.name
@@ -65,45 +67,39 @@ class Arrivals:
         return {stream: jetstream.info(stream).last for stream in self.streams}
 
     def read(self, jetstream: JetStream) -> int:
-        """Read what is new, parse it, keep it in memory; how many messages that were."""
+        """Get hold of what is new; how many messages that are."""
         last = self.last(jetstream)
         upto = {stream: min(last[stream], at + AT_ONCE) for stream, at in self.upto.items()}
-        if upto == self.upto:
+        count = sum(at - self.upto[stream] for stream, at in upto.items())
+        if not count:
             return 0
-        schema = self.feed.schema
-        if sum(at - self.upto[stream] for stream, at in upto.items()) <= feeds.FEW:
+        if count <= feeds.FEW:
             raw = feeds.read_here(self._spark, jetstream, self.upto, upto)
         else:
             raw = feeds.read(self._spark, self._server, self.upto, upto)
-        rows = feeds.parsed(raw, schema).persist(StorageLevel.MEMORY_AND_DISK)
-        counted = rows.agg(F.count("*"), F.count(feeds.BAD)).first()
-        assert counted is not None
-        count, bad = counted
-        if bad:
-            name = "-".join(str(at) for at in self.upto.values())
-            feeds.rejects(rows, schema).write.mode("overwrite").parquet(str(self._rejects / f"after-{name}"))
-        self._segments.append(Segment(dict(self.upto), upto, rows, count - bad))
+        rows = feeds.parsed(raw, self.feed.schema).persist(StorageLevel.MEMORY_AND_DISK)
+        self._segments.append(Segment(self.upto, upto, rows, feeds.good(rows, self.feed.schema), count))
         self.upto = upto
-        self.count += count - bad
-        self.rejected += bad
-        return int(count)
+        return count
 
     def between(self, after: Positions, upto: Positions) -> tuple[DataFrame, int]:
         """Publications after and up to these positions, and about how many."""
-        found = []
-        count = 0
-        for segment in self._segments:
-            if all(segment.upto[s] <= after.get(s, 0) or segment.after[s] >= upto[s] for s in self.streams):
-                continue
-            rows = feeds.good(segment.rows, self.feed.schema)
-            if any(segment.after[s] < after.get(s, 0) or segment.upto[s] > upto[s] for s in self.streams):
-                rows = rows.where(_within(after, upto))
-            found.append(rows)
-            count += segment.count
-        if not found:
-            return self._nothing(), 0
-        rows = reduce(lambda one, other: one.unionAll(other), found)
-        return rows.coalesce(1) if count <= SMALL else rows, count
+        found = [(segment, segment.good) for segment in self._segments if self._touches(segment, after, upto)]
+        rows = [self._cut(segment, rows, after, upto) for segment, rows in found]
+        count = sum(segment.count for segment, _ in found)
+        return (self._together(rows, count), count) if rows else (self._nothing(), 0)
+
+    def _touches(self, segment: Segment, after: Positions, upto: Positions) -> bool:
+        return any(segment.upto[s] > after.get(s, 0) and segment.after[s] < upto[s] for s in self.streams)
+
+    def _cut(self, segment: Segment, rows: DataFrame, after: Positions, upto: Positions) -> DataFrame:
+        whole = all(segment.after[s] >= after.get(s, 0) and segment.upto[s] <= upto[s] for s in self.streams)
+        return rows if whole else rows.where(_within(after, upto))
+
+    def _together(self, rows: Sequence[DataFrame], count: int) -> DataFrame:
+        """As one, for as many tasks as there are cores: every piece has its own, and starting one costs more."""
+        cores = self._spark.sparkContext.defaultParallelism
+        return reduce(lambda one, other: one.unionAll(other), rows).coalesce(1 if count <= SMALL else cores)
 
     def _nothing(self) -> DataFrame:
         return self._spark.createDataFrame(
@@ -119,17 +115,29 @@ class Arrivals:
         """Write to disk what is not there yet; the new position if there was anything."""
         if self.stored == self.upto:
             return None
-        rows, _ = self.between(self.stored, self.upto)
-        name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
-        part = self._folder / f".{name}"
-        rows.write.mode("overwrite").parquet(str(part))
-        shutil.rmtree(self._folder / name, ignore_errors=True)  # of a run that was cut off right after this
-        part.rename(self._folder / name)
+        found = [segment for segment in self._segments if self._touches(segment, self.stored, self.upto)]
+        if found:
+            pieces = [self._cut(segment, segment.parsed, self.stored, self.upto) for segment in found]
+            rows = self._together(pieces, sum(segment.count for segment in found))
+            name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
+            self._write(feeds.good(rows, self.feed.schema), self._folder, name)
+            rejects = rows.where(f"{feeds.BAD} IS NOT NULL")
+            if bad := rejects.count():
+                self._write(feeds.rejects(rejects, self.feed.schema), self._rejects, name)
+                self.rejected += bad
+                log.warning("feed %s: %d messages do not fit its schema; they are in 'rejects'", self.feed.name, bad)
         self.stored = dict(self.upto)
-        for old in self._folder.glob("after-*"):
+        return self.stored
+
+    def _write(self, rows: DataFrame, folder: Path, name: str) -> None:
+        """All or nothing, in place of what a run may have written that was cut off right after; and forget the old."""
+        part = folder / f".{name}"
+        rows.write.mode("overwrite").parquet(str(part))
+        shutil.rmtree(folder / name, ignore_errors=True)
+        part.rename(folder / name)
+        for old in folder.glob("after-*"):
             if time.time() - old.stat().st_mtime > self.feed.retention_s:
                 shutil.rmtree(old, ignore_errors=True)
-        return self.stored
 
     def forget(self, consumed: Sequence[Positions]) -> None:
         """Drop what every channel has had and what is on disk; put small pieces together."""
@@ -137,7 +145,7 @@ class Arrivals:
         kept = []
         for segment in self._segments:
             if all(all(segment.upto[s] <= floor.get(s, 0) for s in self.streams) for floor in floors):
-                segment.rows.unpersist()
+                segment.parsed.unpersist()
             else:
                 kept.append(segment)
         self._segments = []
@@ -157,14 +165,13 @@ class Arrivals:
                 run = []
         self._segments += run
 
-    @staticmethod
-    def _joined(run: list[Segment]) -> Segment:
-        rows = reduce(lambda one, other: one.unionAll(other), (segment.rows for segment in run)).coalesce(1)
-        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    def _joined(self, run: list[Segment]) -> Segment:
+        count = sum(segment.count for segment in run)
+        rows = self._together([segment.parsed for segment in run], count).persist(StorageLevel.MEMORY_AND_DISK)
         rows.count()
         for segment in run:
-            segment.rows.unpersist()
-        return Segment(run[0].after, run[-1].upto, rows, sum(segment.count for segment in run))
+            segment.parsed.unpersist()
+        return Segment(run[0].after, run[-1].upto, rows, feeds.good(rows, self.feed.schema), count)
 
 
 class Keyed:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.pipeline")
 PAUSE_S: Final = 0.1  # between rounds that found nothing to do
+LONGEST_REST_S: Final = 0.5  # of a continuous channel
 READ_S: Final = 1.0  # between reads of a feed that no channel is waiting for
 STORE_S: Final = 30.0  # between writes of a feed's dataset
 SNAPSHOT_S: Final = 300.0  # between snapshots of keyed datasets
@@ -62,9 +63,9 @@ class Done:
 
 @dataclass(slots=True)
 class Due:
-    """When a channel is to be executed next, in seconds since 1970; 0 whenever there is something new."""
+    """When a channel is to be executed next, in seconds since 1970."""
 
-    period_s: float
+    period_s: float  # 0: continuous
     phase_s: float = 0.0  # after the whole periods
     next_at: float = 0.0
 
@@ -72,6 +73,11 @@ class Due:
         if self.period_s:
             past = math.floor((now - self.phase_s) / self.period_s)
             self.next_at = (past + 1) * self.period_s + self.phase_s
+
+    def rest(self, began: float, ended: float) -> None:
+        """A continuous one pauses for as long as it took, or it would take most of the machine for its few rows."""
+        if not self.period_s:
+            self.next_at = ended + min(ended - began, LONGEST_REST_S)
 
     def is_now(self, now: float) -> bool:
         return now >= self.next_at
@@ -202,12 +208,13 @@ class Driver:
         return bool(came) or any(executed)
 
     def _ready(self, now: float) -> tuple[list[str], list[str]]:
-        """Continuous channels, of which each round executes all; and those whose time has come, the first one first.
+        """Those that are due: the continuous ones, of which a round executes all, and the others, longest due first.
 
-        Of the latter a round executes one, lest they make the others wait.
+        Of the latter a round executes one, lest they make the continuous ones wait.
         """
-        continuous = [name for name, due in self._due.items() if not due.period_s]
-        waiting = [name for name, due in self._due.items() if due.period_s and due.is_now(now)]
+        ready = [name for name, due in self._due.items() if due.is_now(now)]
+        continuous = [name for name in ready if not self._due[name].period_s]
+        waiting = [name for name in ready if self._due[name].period_s]
         return continuous, sorted(waiting, key=lambda name: self._due[name].next_at)
 
     def _read(self, now: float, needed: set[str]) -> int:
@@ -236,7 +243,7 @@ class Driver:
     def _execute(self, name: str, now: float) -> bool:
         """A channel whose time has come, unless there is nothing new to it; whether it was executed."""
         plan, due, before = self.plans[name], self._due[name], self.ledger.channels[name]
-        at = due.next_at or now
+        at = due.next_at if due.period_s else now
         due.start(now)
         upto = {feed: dict(self.arrivals[feed].upto) for feed in plan.feeds}
         if upto == before.upto and not (plan.always and plan.channel.period_s):
@@ -250,7 +257,9 @@ class Driver:
             datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
             self._jetstream.info(RESULTS).last, done=False,
         )  # fmt: skip
+        began = time.time()
         self._perform(name, execution)
+        due.rest(began, time.time())
         return True
 
     def _perform(self, name: str, execution: Execution, *, repeated: bool = False) -> None:
@@ -266,7 +275,8 @@ class Driver:
         sql = plan.plain
         if plan.indexed is not None and indexed:
             sql = plan.indexed.at(levels, publications < subscriptions)
-        counts = self._publish(name, execution, self._answer(sql, execution), repeated=repeated)
+        answer = self._answer(publish.grouped(sql, plan.query.columns), execution)
+        counts = self._publish(name, execution, answer, repeated=repeated)
         self._commit(name, execution)
         ended = time.time()
         late = ended - datetime.fromisoformat(execution.at).timestamp()
@@ -297,8 +307,7 @@ class Driver:
     def _answer(self, sql: str, execution: Execution) -> DataFrame:
         return self.spark.sql(with_time(sql, execution.at))
 
-    def _publish(self, name: str, execution: Execution, answer: DataFrame, *, repeated: bool) -> dict[str, int]:
-        results = publish.grouped(answer, self.plans[name].query.columns)
+    def _publish(self, name: str, execution: Execution, results: DataFrame, *, repeated: bool) -> dict[str, int]:
         if repeated:
             known = publish.already(self._jetstream, RESULTS, execution.results, name, execution.number)
             if known:

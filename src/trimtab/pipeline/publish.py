@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
-
 from trimtab.pipeline.jetstream import JetStream
 from trimtab.pipeline.sql.share import RANK, SUB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pyspark.sql import DataFrame
 
     from trimtab.pipeline.jetstream import Server
 
@@ -20,13 +16,12 @@ COUNTS: Final = ("subscriptions", "messages", "repeated", "rows", "too_large")
 MOST_BYTES: Final = 900_000  # of rows in one message; a result with more comes in parts
 
 
-def grouped(answer: DataFrame, columns: Sequence[str]) -> DataFrame:
+def grouped(sql: str, columns: Sequence[str]) -> str:
     """``_sub`` and its rows as JSON texts, in their order; rows without an order are in that of their text."""
-    row = F.struct(
-        RANK, F.to_json(F.struct(*(F.col(f"`{name}`") for name in columns)), {"ignoreNullFields": "false"}).alias("row")
-    )
-    rows = F.array_sort(F.collect_list(row))
-    return answer.groupBy(SUB).agg(rows["row"].alias("rows"))
+    named = ", ".join(f"`{name.replace('`', '``')}`" for name in columns)
+    row = f"to_json(struct({named}), map('ignoreNullFields', 'false'))"
+    rows = f"transform(array_sort(collect_list(struct({RANK}, {row} AS row))), each -> each.row)"
+    return f"SELECT {SUB}, {rows} AS rows FROM ({sql}) GROUP BY {SUB}"
 
 
 def publisher(

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 DEFAULTS: Final = {
     "spark.master": "local[*]",
     "spark.driver.memory": "4g",
+    # Plans are made anew all the time and each runs for a moment: with every method compiled as soon as usual, the
+    # compilers take a third of two cores for minutes, and the default collector a quarter more than this one.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:CompileThresholdScaling=3",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",

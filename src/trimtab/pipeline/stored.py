@@ -36,15 +36,15 @@ def prepare(spark: SparkSession, server: Server, app: App, folder: Path) -> list
     """Make a view of each; their names."""
     functions.register(spark)
     spark.dataSource.register(NatsSource)
-    made = {REJECTS: _rejects(spark, app, folder)}
+    came, rejects = {}, spark.createDataFrame([], f"feed STRING, {feeds.REJECTS}")
     with JetStream(server) as jetstream:
-        made[RESULTS] = _results(spark, server, app, jetstream.info(RESULTS).last)
+        made = {RESULTS: _results(spark, server, app, jetstream.info(RESULTS).last)}
         ledger = Ledger.read(jetstream, app.name)
-        came = {}
         for name, feed in app.feeds.items():
             last = {stream: jetstream.info(stream).last for stream in feeds.streams_of(feed, app.name)}
-            came[name] = _came(spark, server, feed, folder, ledger.stored.get(name, {}), last)
-    made |= {name: rows.drop(*HIDDEN) for name, rows in came.items()}
+            came[name], bad = _came(spark, server, feed, folder, ledger.stored.get(name, {}), last)
+            rejects = rejects.unionAll(bad.select(F.lit(name).alias("feed"), "*"))
+    made |= {name: rows.drop(*HIDDEN) for name, rows in came.items()} | {REJECTS: rejects}
     for name, dataset in app.datasets.items():
         if dataset.kind == "static":
             made[name] = tables.static(spark, dataset)
@@ -82,19 +82,14 @@ def describe(spark: SparkSession, names: list[str]) -> tuple[list[str], list[lis
 
 def _came(
     spark: SparkSession, server: Server, feed: Feed, folder: Path, stored: Positions, last: Positions
-) -> DataFrame:
-    """All that came by a feed: from disk, and from the hub what is not there yet."""
-    raw = feeds.read(spark, server, stored, last)
-    fresh = feeds.good(feeds.parsed(raw, feed.schema), feed.schema)
-    return tables.with_files(fresh, folder / "feeds" / feed.name, "after-*")
-
-
-def _rejects(spark: SparkSession, app: App, folder: Path) -> DataFrame:
-    rows = spark.createDataFrame([], f"feed STRING, {feeds.REJECTS}")
-    for name in app.feeds:
-        own = tables.with_files(spark.createDataFrame([], feeds.REJECTS), folder / "rejects" / name, "after-*")
-        rows = rows.unionAll(own.select(F.lit(name).alias("feed"), "*"))
-    return rows
+) -> tuple[DataFrame, DataFrame]:
+    """All that came by a feed, and what was rejected: from disk, and from the hub what is not there yet."""
+    fresh = feeds.parsed(feeds.read(spark, server, stored, last), feed.schema)
+    good, bad = feeds.good(fresh, feed.schema), feeds.rejects(fresh, feed.schema)
+    return (
+        tables.with_files(good, folder / "feeds" / feed.name, "after-*"),
+        tables.with_files(bad, folder / "rejects" / feed.name, "after-*"),
+    )
 
 
 def _results(spark: SparkSession, server: Server, app: App, last: int) -> DataFrame:
