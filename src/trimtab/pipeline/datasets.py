@@ -77,7 +77,7 @@ class Arrivals:
             raw = feeds.read_here(self._spark, jetstream, self.upto, upto)
         else:
             raw = feeds.read(self._spark, self._server, self.upto, upto)
-        rows = feeds.parsed(raw, self.feed.schema).persist(StorageLevel.MEMORY_AND_DISK)
+        rows = feeds.parsed(raw, self.feed.schema).persist(StorageLevel.MEMORY_AND_DISK_DESER)
         self._segments.append(Segment(self.upto, upto, rows, feeds.good(rows, self.feed.schema), count))
         self.upto = upto
         return count
@@ -167,7 +167,7 @@ class Arrivals:
 
     def _joined(self, run: list[Segment]) -> Segment:
         count = sum(segment.count for segment in run)
-        rows = self._together([segment.parsed for segment in run], count).persist(StorageLevel.MEMORY_AND_DISK)
+        rows = self._together([segment.parsed for segment in run], count).persist(StorageLevel.MEMORY_AND_DISK_DESER)
         rows.count()
         for segment in run:
             segment.parsed.unpersist()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from trimtab.errors import BadInput, BadManifest
 from trimtab.fleet.types import schema_ddl
-from trimtab.pipeline.sql import functions, index, query, share
+from trimtab.pipeline.sql import conditions, functions, index, query, share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -80,7 +80,7 @@ def _compile(channel: Channel, app: App, tables: Mapping[str, Mapping[str, str]]
         if not feeds:
             known = ", ".join(sorted(app.feeds))
             raise BadInput(f"the query reads no feed, so nothing would ever be new; feeds: {known}")
-        shared = share.share(read)
+        shared = conditions.narrowed(share.share(read))
         indexed = index.use_indexes(shared, tables, channel.parameters)
         behind = {app.datasets[name].feed for name in read.tables & set(app.datasets)} - {""}
         datasets = tuple(sorted(behind))

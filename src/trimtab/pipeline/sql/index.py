@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
+from trimtab.pipeline.sql.conditions import bounds, flat, within
 from trimtab.pipeline.sql.query import DIALECT
 from trimtab.pipeline.sql.shapes import CELL, LEVEL, Circle, Span, keyed, tables_of, written
 from trimtab.pipeline.sql.share import SUBSCRIPTIONS, S, parse
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     Types = Mapping[str, Mapping[str, str]]  # table -> column -> type
 
-RANGES: Final = (exp.GTE, exp.GT, exp.LTE, exp.LT)
-TURNED: Final = {exp.GTE: exp.LTE, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.LT: exp.GT}
 SCALES: Final = {  # type -> how it becomes a number
     "int": "{0}", "long": "{0}", "double": "{0}", "date": "unix_date({0})", "timestamp": "unix_micros({0})",
 }  # fmt: skip
@@ -90,8 +89,8 @@ class _Block:
         where = select.args.get("where")
         found = [where.this] if where else []
         found += [join.args["on"] for join in self.inner.values() if join.args.get("on")]
-        flat = [each for condition in found for each in _flat(condition)]
-        self.conditions = [condition for condition in flat if not condition.find(exp.Query)]
+        single = [each for condition in found for each in flat(condition)]
+        self.conditions = [condition for condition in single if not condition.find(exp.Query)]
         self.types = {S: _lower(parameters)}
         self.types |= {alias: _lower(types.get(join.this.name, {})) for alias, join in self.inner.items()}
 
@@ -103,8 +102,8 @@ class _Block:
 
     def _circles(self) -> Iterable[Circle]:
         for condition in self.conditions:
-            call, radius = _below(condition)
-            if not (isinstance(call, exp.Anonymous) and call.name.lower() == "distance_km" and radius is not None):
+            call, radius = within(condition)
+            if call is None or radius is None:
                 continue
             ends = (call.expressions[:2], call.expressions[2:])
             for place, centre in (ends, ends[::-1]):
@@ -118,7 +117,7 @@ class _Block:
         highs: dict[str, exp.Expr] = {}
         columns: dict[str, exp.Column] = {}
         for condition in self.conditions:
-            for column, kind, bound in _bounds(condition):
+            for column, kind, bound in bounds(condition):
                 needs = tables_of(bound)
                 if column.table in self.inner and needs and self._reach(column.table) >= needs:
                     columns[written(column)] = column
@@ -263,40 +262,6 @@ def _renamed(tree: exp.Expr, inside: list[str]) -> exp.Expr:
     return tree.transform(
         lambda node: exp.column(_kept(node), S) if isinstance(node, exp.Column) and node.table in inside else node
     )
-
-
-def _flat(condition: exp.Expr) -> list[exp.Expr]:
-    found, rest = [], [condition]
-    while rest:
-        condition = rest.pop().unnest()
-        if isinstance(condition, exp.And):
-            rest += [condition.expression, condition.this]
-        else:
-            found.append(condition)
-    return found
-
-
-def _below(condition: exp.Expr) -> tuple[exp.Expr | None, exp.Expr | None]:
-    """(x, y) of x <= y, however it is written."""
-    if isinstance(condition, (exp.LTE, exp.LT)):
-        return condition.this.unnest(), condition.expression.unnest()
-    if isinstance(condition, (exp.GTE, exp.GT)):
-        return condition.expression.unnest(), condition.this.unnest()
-    return None, None
-
-
-def _bounds(condition: exp.Expr) -> Iterable[tuple[exp.Column, type[exp.Expr], exp.Expr]]:
-    """(column, comparison, bound) of what bounds a column."""
-    if isinstance(condition, exp.Between) and isinstance(condition.this.unnest(), exp.Column):
-        yield condition.this.unnest(), exp.GTE, condition.args["low"]
-        yield condition.this.unnest(), exp.LTE, condition.args["high"]
-    for kind in RANGES:
-        if type(condition) is kind:
-            left, right = condition.this.unnest(), condition.expression.unnest()
-            if isinstance(left, exp.Column) and left.table != S:
-                yield left, kind, right
-            if isinstance(right, exp.Column) and right.table != S:
-                yield right, TURNED[kind], left
 
 
 def _name(alias: str) -> str:
