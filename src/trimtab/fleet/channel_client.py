@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.client")
 ANSWER_S: Final = 60.0  # the hub stores every subscription before it answers
 AT_ONCE: Final = 32  # requests for what was missed
+TELL_S: Final = 1.0  # between words to the hub how far it has come; per 500 subscriptions, each of which is asked
 LOOK_S: Final = 5.0  # between looks for results that got lost on the way and were followed by none; per 100 of them
 
 
@@ -39,6 +40,7 @@ class ChannelClient:
         self._returns = returns
         self._followed: dict[str, Followed] = {}  # by subject
         self._told = -1  # the position that was told to the hub last
+        self._tell_at = 0.0  # when to tell it again
         self._caught_up: tuple[object, int] = (None, 0)  # the connection since which no result can have been missed
         self._looked = 0  # everything up to this result was looked for
         self._look_at = 0.0  # when to look again
@@ -110,6 +112,7 @@ class ChannelClient:
             if known and not self._returns:
                 await self._end(known)
             elif known:
+                self._tell_at = 0.0
                 await self.tell_position(2.0)
         for followed in known:
             for each in followed.takers:
@@ -127,6 +130,9 @@ class ChannelClient:
                     return
                 self._caught_up, self._looked = now, answer["last"]
             self._look_at = clock + LOOK_S * (1 + len(self._followed) / 100)
+        if clock < self._tell_at:
+            return
+        self._tell_at = clock + TELL_S * len(self._followed) / 500
         position = max((each.seen for each in self._followed.values()), default=-1)
         # Results come in the order of their stream over one connection, and gaps are filled before what follows them;
         # so when none waits or is dealt with, the furthest of all that is followed is as far as the client has come.

@@ -6,8 +6,7 @@ import logging
 import shutil
 import time
 from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import StorageLevel
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.pipeline")
 AT_ONCE: Final = 200_000  # messages of a stream read in one go
-TOGETHER: Final = 6  # small pieces in memory are put together
 SMALL: Final = 20_000  # publications that one task deals with sooner than two would
 SNAPSHOTS: Final = 3  # an execution that is repeated may need an earlier one
 HIDDEN: Final = (STREAM, SEQ, TIME)
@@ -39,8 +37,8 @@ class Segment:
 
     after: Positions
     upto: Positions
-    parsed: DataFrame
-    good: DataFrame
+    rows: DataFrame
+    plan: Any  # what Spark will execute to get at them
     count: int
 
 
@@ -78,28 +76,30 @@ class Arrivals:
         else:
             raw = feeds.read(self._spark, self._server, self.upto, upto)
         rows = feeds.parsed(raw, self.feed.schema).persist(StorageLevel.MEMORY_AND_DISK_DESER)
-        self._segments.append(Segment(self.upto, upto, rows, feeds.good(rows, self.feed.schema), count))
+        self._segments.append(Segment(self.upto, upto, rows, tables.planned(rows), count))
         self.upto = upto
         return count
 
     def between(self, after: Positions, upto: Positions) -> tuple[DataFrame, int]:
         """Publications after and up to these positions, and about how many."""
-        found = [(segment, segment.good) for segment in self._segments if self._touches(segment, after, upto)]
-        rows = [self._cut(segment, rows, after, upto) for segment, rows in found]
-        count = sum(segment.count for segment, _ in found)
-        return (self._together(rows, count), count) if rows else (self._nothing(), 0)
+        rows, count = self._parsed(after, upto)
+        return (feeds.good(rows, self.feed.schema), count) if rows is not None else (self._nothing(), 0)
 
-    def _touches(self, segment: Segment, after: Positions, upto: Positions) -> bool:
-        return any(segment.upto[s] > after.get(s, 0) and segment.after[s] < upto[s] for s in self.streams)
-
-    def _cut(self, segment: Segment, rows: DataFrame, after: Positions, upto: Positions) -> DataFrame:
-        whole = all(segment.after[s] >= after.get(s, 0) and segment.upto[s] <= upto[s] for s in self.streams)
-        return rows if whole else rows.where(_within(after, upto))
-
-    def _together(self, rows: Sequence[DataFrame], count: int) -> DataFrame:
-        """As one, for as many tasks as there are cores: every piece has its own, and starting one costs more."""
-        cores = self._spark.sparkContext.defaultParallelism
-        return reduce(lambda one, other: one.unionAll(other), rows).coalesce(1 if count <= SMALL else cores)
+    def _parsed(self, after: Positions, upto: Positions) -> tuple[DataFrame | None, int]:
+        """In one task if they are few, or else in as many as there are cores."""
+        found = [
+            each
+            for each in self._segments
+            if any(each.upto[s] > after.get(s, 0) and each.after[s] < upto[s] for s in self.streams)
+        ]
+        if not found:
+            return None, 0
+        count = sum(segment.count for segment in found)
+        rows = tables.stacked(found[0].rows, [segment.plan for segment in found])
+        rows = rows.coalesce(1 if count <= SMALL else self._spark.sparkContext.defaultParallelism)
+        if any(each.after[s] < after.get(s, 0) or each.upto[s] > upto[s] for each in found for s in self.streams):
+            rows = rows.where(_within(after, upto))
+        return rows, count
 
     def _nothing(self) -> DataFrame:
         return self._spark.createDataFrame(
@@ -115,10 +115,8 @@ class Arrivals:
         """Write to disk what is not there yet; the new position if there was anything."""
         if self.stored == self.upto:
             return None
-        found = [segment for segment in self._segments if self._touches(segment, self.stored, self.upto)]
-        if found:
-            pieces = [self._cut(segment, segment.parsed, self.stored, self.upto) for segment in found]
-            rows = self._together(pieces, sum(segment.count for segment in found))
+        rows, _ = self._parsed(self.stored, self.upto)
+        if rows is not None:
             name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
             self._write(feeds.good(rows, self.feed.schema), self._folder, name)
             rejects = rows.where(f"{feeds.BAD} IS NOT NULL")
@@ -140,38 +138,15 @@ class Arrivals:
                 shutil.rmtree(old, ignore_errors=True)
 
     def forget(self, consumed: Sequence[Positions]) -> None:
-        """Drop what every channel has had and what is on disk; put small pieces together."""
+        """Drop what every channel has had and what is on disk."""
         floors = [*consumed, self.stored]
         kept = []
         for segment in self._segments:
-            if all(all(segment.upto[s] <= floor.get(s, 0) for s in self.streams) for floor in floors):
-                segment.parsed.unpersist()
+            if all(segment.upto[s] <= floor.get(s, 0) for floor in floors for s in self.streams):
+                segment.rows.unpersist()
             else:
                 kept.append(segment)
-        self._segments = []
-        run: list[Segment] = []
-        for segment in kept:
-            # Not across a place where a channel goes on, or it would have to sort out its part at every execution, by
-            # code that Spark compiles each time.
-            if run and (segment.count > SMALL or run[-1].upto in floors):
-                self._segments += run
-                run = []
-            if segment.count > SMALL:
-                self._segments.append(segment)
-                continue
-            run.append(segment)
-            if len(run) == TOGETHER:
-                self._segments.append(self._joined(run))
-                run = []
-        self._segments += run
-
-    def _joined(self, run: list[Segment]) -> Segment:
-        count = sum(segment.count for segment in run)
-        rows = self._together([segment.parsed for segment in run], count).persist(StorageLevel.MEMORY_AND_DISK_DESER)
-        rows.count()
-        for segment in run:
-            segment.parsed.unpersist()
-        return Segment(run[0].after, run[-1].upto, rows, feeds.good(rows, self.feed.schema), count)
+        self._segments = kept
 
 
 class Keyed:

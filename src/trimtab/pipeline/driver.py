@@ -42,6 +42,7 @@ log = logging.getLogger("trimtab.pipeline")
 PAUSE_S: Final = 0.1  # between rounds that found nothing to do
 LONGEST_REST_S: Final = 0.5  # of a continuous channel
 READ_S: Final = 1.0  # between reads of a feed that no channel is waiting for
+BROADCAST_MOST: Final = 200_000  # publications that are sent to every core, rather than the subscriptions
 STORE_S: Final = 30.0  # between writes of a feed's dataset
 SNAPSHOT_S: Final = 300.0  # between snapshots of keyed datasets
 
@@ -294,6 +295,8 @@ class Driver:
             if name in self.arrivals:
                 rows, some = self.arrivals[name].between(execution.after[name], execution.upto[name])
                 count += some
+                if some <= min(self.subscriptions.count(plan.channel.name), BROADCAST_MOST):
+                    rows = rows.hint("broadcast")  # Spark does not know how few they are
             elif name in self._static:
                 rows = self._static[name]
             else:

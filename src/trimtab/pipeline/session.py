@@ -35,6 +35,7 @@ DEFAULTS: Final = {
     "spark.sql.autoBroadcastJoinThreshold": "64MB",
     "spark.sql.adaptive.enabled": "false",  # executions are small and alike; their plans are chosen by size before
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",  # subscriptions of a task with results
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # most of it is read a few times and forgotten
     "spark.sql.codegen.cache.maxEntries": "10000",  # what falls out is compiled again, at every execution
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # looks at the stack for every column that is named

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
+from pyspark.sql.classic.dataframe import DataFrame as SparkFrame
 
 from trimtab.errors import BadManifest
 from trimtab.fleet.types import schema_ddl
@@ -57,6 +58,24 @@ def with_files(rows: DataFrame, folder: Path, pattern: str) -> DataFrame:
     """These rows and those in Parquet files of a folder."""
     found = [str(path) for path in sorted(folder.glob(pattern))]
     return rows.sparkSession.read.schema(rows.schema).parquet(*found).unionAll(rows) if found else rows
+
+
+def planned(rows: DataFrame) -> Any:
+    """How Spark will get at these rows, planned once: for ``stacked``."""
+    return rows._jdf.queryExecution().toRdd()
+
+
+def stacked(like: DataFrame, parts: Sequence[Any]) -> DataFrame:
+    """All rows of some ``planned`` parts; ``like`` has the same columns.
+
+    A union that Spark does not look into. It would plan every part of it anew, at every execution: with twenty parts,
+    that takes longer than to execute it.
+    """
+    spark = like.sparkSession
+    context, java = spark.sparkContext, spark._jvm
+    assert java is not None
+    rows = context._jsc.sc().union(java.PythonUtils.toSeq(list(parts)), parts[0].elementClassTag())
+    return SparkFrame(spark._jsparkSession.internalCreateDataFrame(rows, like._jdf.schema(), False), spark)
 
 
 def settled(rows: DataFrame) -> tuple[DataFrame, int]:
