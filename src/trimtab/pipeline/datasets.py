@@ -6,9 +6,7 @@ import logging
 import shutil
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-from pyspark import StorageLevel
+from typing import TYPE_CHECKING, Final
 
 from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline import feeds, tables
@@ -37,8 +35,7 @@ class Segment:
 
     after: Positions
     upto: Positions
-    rows: DataFrame
-    plan: Any  # what Spark will execute to get at them
+    rows: tables.Kept
     count: int
 
 
@@ -75,8 +72,8 @@ class Arrivals:
             raw = feeds.read_here(self._spark, jetstream, self.upto, upto)
         else:
             raw = feeds.read(self._spark, self._server, self.upto, upto)
-        rows = feeds.parsed(raw, self.feed.schema).persist(StorageLevel.MEMORY_AND_DISK_DESER)
-        self._segments.append(Segment(self.upto, upto, rows, tables.planned(rows), count))
+        rows = tables.Kept(feeds.parsed(raw, self.feed.schema))
+        self._segments.append(Segment(self.upto, upto, rows, count))
         self.upto = upto
         return count
 
@@ -95,7 +92,7 @@ class Arrivals:
         if not found:
             return None, 0
         count = sum(segment.count for segment in found)
-        rows = tables.stacked(found[0].rows, [segment.plan for segment in found])
+        rows = tables.stacked(self._spark, [segment.rows for segment in found])
         rows = rows.coalesce(1 if count <= SMALL else self._spark.sparkContext.defaultParallelism)
         if any(each.after[s] < after.get(s, 0) or each.upto[s] > upto[s] for each in found for s in self.streams):
             rows = rows.where(_within(after, upto))
@@ -143,7 +140,7 @@ class Arrivals:
         kept = []
         for segment in self._segments:
             if all(segment.upto[s] <= floor.get(s, 0) for floor in floors for s in self.streams):
-                segment.rows.unpersist()
+                segment.rows.drop()
             else:
                 kept.append(segment)
         self._segments = kept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame as SparkFrame
@@ -60,22 +60,31 @@ def with_files(rows: DataFrame, folder: Path, pattern: str) -> DataFrame:
     return rows.sparkSession.read.schema(rows.schema).parquet(*found).unionAll(rows) if found else rows
 
 
-def planned(rows: DataFrame) -> Any:
-    """How Spark will get at these rows, planned once: for ``stacked``."""
-    return rows._jdf.queryExecution().toRdd()
+class Kept:
+    """Rows that stay in memory once somebody has needed them, until they are dropped; for ``stacked``.
+
+    Cut from what they were made of: where that came from this process, every task of every execution would carry it.
+    """
+
+    def __init__(self, rows: DataFrame) -> None:
+        made = rows.localCheckpoint(eager=False)._jdf
+        self.rows = made.queryExecution().analyzed().rdd()
+        self.schema = made.schema()
+
+    def drop(self) -> None:
+        self.rows.unpersist(False)
 
 
-def stacked(like: DataFrame, parts: Sequence[Any]) -> DataFrame:
-    """All rows of some ``planned`` parts; ``like`` has the same columns.
+def stacked(spark: SparkSession, parts: Sequence[Kept]) -> DataFrame:
+    """All rows of some parts of the same schema.
 
     A union that Spark does not look into. It would plan every part of it anew, at every execution: with twenty parts,
     that takes longer than to execute it.
     """
-    spark = like.sparkSession
-    context, java = spark.sparkContext, spark._jvm
-    assert java is not None
-    rows = context._jsc.sc().union(java.PythonUtils.toSeq(list(parts)), parts[0].elementClassTag())
-    return SparkFrame(spark._jsparkSession.internalCreateDataFrame(rows, like._jdf.schema(), False), spark)
+    context, jvm = spark.sparkContext._jsc.sc(), spark.sparkContext._jvm
+    assert jvm is not None
+    rows = context.union(jvm.PythonUtils.toSeq([part.rows for part in parts]), parts[0].rows.elementClassTag())
+    return SparkFrame(spark._jsparkSession.internalCreateDataFrame(rows, parts[0].schema, False), spark)
 
 
 def settled(rows: DataFrame) -> tuple[DataFrame, int]:
