@@ -77,9 +77,9 @@ class Mortal(Driver):
 
     dies_at = ""
 
-    def _perform(self, name, execution, *, repeated=False):
+    def _perform(self, name, execution, question, *, repeated=False):
         self._maybe_die("begun") if repeated else None
-        super()._perform(name, execution, repeated=repeated)
+        super()._perform(name, execution, question, repeated=repeated)
 
     def _answer(self, sql, execution):
         self._maybe_die("executing")

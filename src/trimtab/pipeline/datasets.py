@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.pipeline")
 AT_ONCE: Final = 200_000  # messages of a stream read in one go
 SMALL: Final = 20_000  # publications that one task deals with sooner than two would
+LAST_LOOK_S: Final = 120.0  # that a file stays for those who began to read it before it was too old
 SNAPSHOTS: Final = 3  # an execution that is repeated may need an earlier one
 HIDDEN: Final = (STREAM, SEQ, TIME)
 
@@ -53,6 +55,7 @@ class Arrivals:
         self._folder = folder / "feeds" / feed.name
         self._rejects = folder / "rejects" / feed.name
         self._segments: list[Segment] = []
+        self._storing = threading.Lock()  # when rows go from memory to disk, they are in one of them at any time
 
     def start(self, after: Positions, stored: Positions) -> None:
         self.upto = {stream: after.get(stream, 0) for stream in self.streams}
@@ -83,7 +86,7 @@ class Arrivals:
         return (feeds.good(rows, self.feed.schema), count) if rows is not None else (self._nothing(), 0)
 
     def _parsed(self, after: Positions, upto: Positions) -> tuple[DataFrame | None, int]:
-        """In one task if they are few, or else in as many as there are cores."""
+        """In one task if they are few; or else in as many as there are cores, but one, for what else is to be done."""
         found = [
             each
             for each in self._segments
@@ -93,10 +96,15 @@ class Arrivals:
             return None, 0
         count = sum(segment.count for segment in found)
         rows = tables.stacked(self._spark, [segment.rows for segment in found])
-        rows = rows.coalesce(1 if count <= SMALL else self._spark.sparkContext.defaultParallelism)
+        rows = rows.coalesce(1 if count <= SMALL else max(1, self._spark.sparkContext.defaultParallelism - 1))
         if any(each.after[s] < after.get(s, 0) or each.upto[s] > upto[s] for each in found for s in self.streams):
             rows = rows.where(_within(after, upto))
         return rows, count
+
+    @property
+    def begins(self) -> Positions:
+        """What is in memory comes after this."""
+        return next((segment.after for segment in self._segments), self.upto)
 
     def _nothing(self) -> DataFrame:
         return self._spark.createDataFrame(
@@ -105,33 +113,36 @@ class Arrivals:
 
     def history(self, upto: Positions, after: Mapping[str, int] | None = None) -> DataFrame:
         """Everything after and up to these positions: from disk, and what is not there yet."""
-        rows, _ = self.between(self.stored, upto)
-        return tables.with_files(rows, self._folder, "after-*").where(_within(after or {}, upto))
+        with self._storing:
+            rows, _ = self.between(self.stored, upto)
+            whole = tables.with_files(rows, self._folder, "after-*", self.feed.retention_s)
+        return whole.where(_within(after or {}, upto))
 
-    def store(self) -> Positions | None:
-        """Write to disk what is not there yet; the new position if there was anything."""
-        if self.stored == self.upto:
-            return None
-        rows, _ = self._parsed(self.stored, self.upto)
+    def store(self, upto: Positions) -> bool:
+        """Write to disk what is not there yet; whether there was anything."""
+        if self.stored == upto:
+            return False
+        rows, _ = self._parsed(self.stored, upto)
+        name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
         if rows is not None:
-            name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
-            self._write(feeds.good(rows, self.feed.schema), self._folder, name)
             rejects = rows.where(f"{feeds.BAD} IS NOT NULL")
             if bad := rejects.count():
                 self._write(feeds.rejects(rejects, self.feed.schema), self._rejects, name)
+                _show(self._rejects, name)
                 self.rejected += bad
                 log.warning("feed %s: %d messages do not fit its schema; they are in 'rejects'", self.feed.name, bad)
-        self.stored = dict(self.upto)
-        return self.stored
+            self._write(feeds.good(rows, self.feed.schema), self._folder, name)
+        with self._storing:
+            if rows is not None:
+                _show(self._folder, name)
+            self.stored = upto
+        return True
 
     def _write(self, rows: DataFrame, folder: Path, name: str) -> None:
-        """All or nothing, in place of what a run may have written that was cut off right after; and forget the old."""
-        part = folder / f".{name}"
-        rows.write.mode("overwrite").parquet(str(part))
-        shutil.rmtree(folder / name, ignore_errors=True)
-        part.rename(folder / name)
+        """Not to be seen yet; and forget what is too old, and is not read any more."""
+        rows.write.mode("overwrite").parquet(str(folder / f".{name}"))
         for old in folder.glob("after-*"):
-            if time.time() - old.stat().st_mtime > self.feed.retention_s:
+            if time.time() - old.stat().st_mtime > self.feed.retention_s + LAST_LOOK_S:
                 shutil.rmtree(old, ignore_errors=True)
 
     def forget(self, consumed: Sequence[Positions]) -> None:
@@ -159,7 +170,9 @@ class Keyed:
 
     def rows(self, upto: Positions) -> DataFrame:
         """As of these positions."""
-        if self._base is None or any(self._at[s] > upto[s] for s in upto):  # the latter to repeat an execution
+        begins = self._arrivals.begins
+        if self._base is None or any(self._at[s] > upto[s] or self._at[s] < begins[s] for s in upto):
+            # An execution that is repeated may have gone back, further than the memory does.
             base = tables.latest(self._from_disk(upto), self.dataset.key)
         elif self._at == upto:
             return self._base
@@ -171,6 +184,11 @@ class Keyed:
             self._base.unpersist()
         self._base, self._at = made, dict(upto)
         return made
+
+    def follow(self, upto: Positions) -> None:
+        """Be no less far than this."""
+        if self._base is None or any(self._at[s] < upto[s] for s in upto):
+            self.rows(upto)
 
     def _from_disk(self, upto: Positions) -> DataFrame:
         """The newest snapshot that is not too new, and all that came after it."""
@@ -201,6 +219,12 @@ class Keyed:
 
     def _path(self, at: Positions, hidden: str = "") -> Path:
         return self._folder / f"{hidden}at-{'-'.join(str(at[stream]) for stream in self._arrivals.streams)}"
+
+
+def _show(folder: Path, name: str) -> None:
+    """What was written can be seen, in place of what a run may have left that was cut off right after."""
+    shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / f".{name}").rename(folder / name)
 
 
 def _within(after: Mapping[str, int], upto: Mapping[str, int]) -> str:

@@ -1,4 +1,6 @@
-"""The pipeline's loop: read what is new, execute the channels that are due, publish, write it down; again.
+"""The pipeline's two loops: read what is new and execute the continuous channels; execute those with a period.
+
+They are two threads, for those with a period take a second or two at a time, which the others must not wait for.
 
 An execution is written down at the hub before it begins and when it is done. Whatever is cut off in between is
 repeated with the same publications, the same subscriptions and the same time, and results that are stored already are
@@ -9,7 +11,9 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -60,6 +64,17 @@ class Done:
     indexed: bool
     took_s: float
     late_s: float  # from its time to its last result
+
+
+@dataclass(slots=True)
+class Question:
+    """A channel's query with all that it is about."""
+
+    answer: DataFrame
+    publications: int
+    subscriptions: int
+    indexed: bool
+    began: float
 
 
 @dataclass(slots=True)
@@ -114,7 +129,9 @@ class Driver:
         self._read_at = dict.fromkeys(app.feeds, 0.0)
         self._stored_at = self._snapshots_at = time.monotonic()
         self.ledger = Ledger(app.name)
-        self._jetstream = JetStream(server)
+        self._connections: dict[int, JetStream] = {}  # by thread
+        # Tables are shown to Spark under the names that queries have for them, so one query is analysed at a time.
+        self._naming = threading.RLock()
         self._bridges: list[StreamingQuery] = []
 
     def __enter__(self) -> Driver:
@@ -123,7 +140,12 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         for query in self._bridges:
             query.stop()
-        self._jetstream.close()
+        for connection in self._connections.values():
+            connection.close()
+
+    @property
+    def _jetstream(self) -> JetStream:
+        return self._connections.setdefault(threading.get_ident(), JetStream(self._server))
 
     def load(self) -> None:
         """Read the files of static datasets. Nothing outside has been changed yet."""
@@ -152,7 +174,7 @@ class Driver:
             if not cut_off.done:
                 self._read_up_to(cut_off)
                 log.info("channel %s: execution %d was cut off; repeating it", name, cut_off.number)
-                self._perform(name, cut_off, repeated=True)
+                self._perform(name, cut_off, self._question(name, cut_off), repeated=True)
 
     def _begin_where_it_ended(self) -> None:
         """Channels that are new begin with what comes from now on."""
@@ -181,60 +203,80 @@ class Driver:
                 arrivals.read(self._jetstream)
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        while not stopping():
-            if not self.round():
-                time.sleep(PAUSE_S)
+        ended = threading.Event()
+
+        def again(work: Callable[[], bool], enough: Callable[[], bool]) -> None:
+            while not enough():
+                if not work():
+                    time.sleep(PAUSE_S)
+
+        with ThreadPoolExecutor(1, "periodic") as pool:
+            other = pool.submit(again, self.execute_periodic, ended.is_set)
+            try:
+                again(self.read_and_execute_continuous, lambda: stopping() or other.done())
+            finally:
+                ended.set()
+            other.result()
         self.store()
         self.store_snapshots()
 
     def round(self) -> bool:
-        """Whether there was anything to do."""
+        """One turn of both, in this thread; whether there was anything to do."""
+        return any([self.read_and_execute_continuous(), self.execute_periodic()])
+
+    def read_and_execute_continuous(self) -> bool:
+        """Read what any channel waits for; execute all continuous channels that are due. Whether there was anything."""
         for query in self._bridges:
             if (problem := query.exception()) is not None:
                 raise problem
-        self.subscriptions.follow(self._jetstream)
+        with self._naming:
+            self.subscriptions.follow(self._jetstream)
         now = time.time()
-        continuous, waiting = self._ready(now)
-        plans = [self.plans[name] for name in (*continuous, *waiting)]
-        came = self._read(now, {feed for plan in plans for feed in (*plan.feeds, *plan.datasets)})
-        executed = [self._execute(name, now) for name in continuous]
-        executed.append(any(self._execute(name, now) for name in waiting))  # the first that has something to do
-        if time.monotonic() - self._stored_at > STORE_S:
-            self.store()
-        if time.monotonic() - self._snapshots_at > SNAPSHOT_S:
-            self.store_snapshots()
+        due = [name for name, due in self._due.items() if due.is_now(now)]
+        came = self._read(now, {feed for name in due for feed in self._reads(name)})
+        executed = [self._execute(name, now) for name in due if not self._due[name].period_s]
         for name, arrivals in self.arrivals.items():
             consumed = (self._consumed(channel) for channel in self.plans)
             arrivals.forget([each[name] for each in consumed if name in each])
         return bool(came) or any(executed)
 
-    def _ready(self, now: float) -> tuple[list[str], list[str]]:
-        """Those that are due: the continuous ones, of which a round executes all, and the others, longest due first.
+    def execute_periodic(self) -> bool:
+        """Execute the channel with a period that has been due longest and has something to do; whether there was one.
 
-        Of the latter a round executes one, lest they make the continuous ones wait.
+        When it is due, everything up to then has to be read first. And store from time to time.
         """
-        ready = [name for name, due in self._due.items() if due.is_now(now)]
-        continuous = [name for name in ready if not self._due[name].period_s]
-        waiting = [name for name in ready if self._due[name].period_s]
-        return continuous, sorted(waiting, key=lambda name: self._due[name].next_at)
+        if time.monotonic() - self._stored_at > STORE_S:
+            self.store()
+        if time.monotonic() - self._snapshots_at > SNAPSHOT_S:
+            self.store_snapshots()
+        now = time.time()
+        due = {name: each.next_at for name, each in self._due.items() if each.period_s and each.is_now(now)}
+        ready = [name for name, at in due.items() if all(self._read_at[feed] >= at for feed in self._reads(name))]
+        return any(self._execute(name, now) for name in sorted(ready, key=due.__getitem__))
+
+    def _reads(self, channel: str) -> tuple[str, ...]:
+        plan = self.plans[channel]
+        return (*plan.feeds, *plan.datasets)
 
     def _read(self, now: float, needed: set[str]) -> int:
         """What is needed, and the rest from time to time, so that there is never much to read."""
         came = 0
         for name, arrivals in self.arrivals.items():
             if name in needed or now - self._read_at[name] >= READ_S:
-                self._read_at[name] = now
                 came += arrivals.read(self._jetstream)
+                self._read_at[name] = now
         return came
 
     def store(self) -> None:
         self._stored_at = time.monotonic()
         for name, arrivals in self.arrivals.items():
-            stored = arrivals.store()
-            if stored is not None:
-                self.ledger.write_stored(self._jetstream, name, stored)
-        for name, keyed in self._keyed.items():  # what is on disk may leave the memory
-            keyed.rows(dict(self.arrivals[self.app.datasets[name].feed].upto))
+            upto = dict(arrivals.upto)
+            with self._naming:  # what is on disk may leave the memory
+                for keyed in self._keyed.values():
+                    if keyed.dataset.feed == name:
+                        keyed.follow(upto)
+            if arrivals.store(upto):
+                self.ledger.write_stored(self._jetstream, name, upto)
 
     def store_snapshots(self) -> None:
         self._snapshots_at = time.monotonic()
@@ -243,50 +285,58 @@ class Driver:
 
     def _execute(self, name: str, now: float) -> bool:
         """A channel whose time has come, unless there is nothing new to it; whether it was executed."""
-        plan, due, before = self.plans[name], self._due[name], self.ledger.channels[name]
+        due, began = self._due[name], time.time()
         at = due.next_at if due.period_s else now
         due.start(now)
+        with self._naming:  # nobody else goes on in the meantime: tables are shown as of what is written down
+            execution = self._next(name, at)
+            if execution is None:
+                return False
+            self.ledger.write_channel(self._jetstream, name, execution)
+            question = self._question(name, execution)
+        self._perform(name, execution, question)
+        due.rest(began, time.time())
+        return True
+
+    def _next(self, name: str, at: float) -> Execution | None:
+        plan, before = self.plans[name], self.ledger.channels[name]
         upto = {feed: dict(self.arrivals[feed].upto) for feed in plan.feeds}
         if upto == before.upto and not (plan.always and plan.channel.period_s):
-            return False
+            return None
         if not self.subscriptions.count(name):  # nobody will ever be owed these publications
             self.ledger.write_channel(self._jetstream, name, replace(before, upto=upto))
-            return False
+            return None
         datasets = {feed: dict(self.arrivals[feed].upto) for feed in plan.datasets}
-        execution = Execution(
+        return Execution(
             before.number + 1, before.upto, upto, datasets, self.subscriptions.version,
             datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
             self._jetstream.info(RESULTS).last, done=False,
         )  # fmt: skip
-        began = time.time()
-        self._perform(name, execution)
-        due.rest(began, time.time())
-        return True
 
-    def _perform(self, name: str, execution: Execution, *, repeated: bool = False) -> None:
-        began = time.time()
-        if not repeated:
-            self.ledger.write_channel(self._jetstream, name, execution)
-        publications = self._show_tables(self.plans[name], execution)
-        plan = self.plans[name]
+    def _question(self, name: str, execution: Execution) -> Question:
+        """Analysed by Spark, which needs the names of tables no more then."""
+        began, plan = time.time(), self.plans[name]
+        publications = self._show_tables(plan, execution)
         subscriptions, levels = self.subscriptions.show(
             name, execution.version, lambda count: pays(plan, publications, count)
         )
-        indexed = plan.indexed is not None and bool(levels) and all(levels.values())
-        sql = plan.plain
+        sql, indexed = plan.plain, bool(levels) and all(levels.values())
         if plan.indexed is not None and indexed:
             sql = plan.indexed.at(levels, publications < subscriptions)
         answer = self._answer(publish.grouped(sql, plan.query.columns), execution)
-        counts = self._publish(name, execution, answer, repeated=repeated)
+        return Question(answer, publications, subscriptions, indexed, began)
+
+    def _perform(self, name: str, execution: Execution, question: Question, *, repeated: bool = False) -> None:
+        counts = self._publish(name, execution, question.answer, repeated=repeated)
         self._commit(name, execution)
         ended = time.time()
         late = ended - datetime.fromisoformat(execution.at).timestamp()
-        self._told(
-            Done(
-                name, execution.number, publications, subscriptions, counts["messages"], counts["rows"], indexed,
-                ended - began, late,
-            )
+        done = Done(
+            name, execution.number, question.publications, question.subscriptions, counts["messages"], counts["rows"],
+            question.indexed, ended - question.began, late,
         )  # fmt: skip
+        with self._naming:  # one at a time
+            self._told(done)
 
     def _show_tables(self, plan: Plan, execution: Execution) -> int:
         """The tables that the query reads, as of this execution; how many publications it is about."""

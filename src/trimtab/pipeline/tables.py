@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -54,9 +56,10 @@ def latest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     return kept.groupBy(*(F.col(f"`{name}`") for name in key)).agg(newest).select("_newest.*")
 
 
-def with_files(rows: DataFrame, folder: Path, pattern: str) -> DataFrame:
+def with_files(rows: DataFrame, folder: Path, pattern: str, younger_s: float = math.inf) -> DataFrame:
     """These rows and those in Parquet files of a folder."""
-    found = [str(path) for path in sorted(folder.glob(pattern))]
+    oldest = time.time() - younger_s
+    found = [str(path) for path in sorted(folder.glob(pattern)) if path.stat().st_mtime >= oldest]
     return rows.sparkSession.read.schema(rows.schema).parquet(*found).unionAll(rows) if found else rows
 
 
