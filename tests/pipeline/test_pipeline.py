@@ -13,7 +13,7 @@ from fleet_helpers import until
 from trimtab.errors import BadInput
 from trimtab.fleet.credentials import Fleet
 from trimtab.pipeline import hub, stored
-from trimtab.pipeline.driver import Driver
+from trimtab.pipeline.driver import Driver, schedule
 from trimtab.pipeline.jetstream import JetStream
 from trimtab.pipeline.manifest import load
 from trimtab.pipeline.plan import compile_channels
@@ -77,9 +77,9 @@ class Mortal(Driver):
 
     dies_at = ""
 
-    def _perform(self, name, execution, question, *, repeated=False):
+    def _perform(self, name, execution, *, repeated=False):
         self._maybe_die("begun") if repeated else None
-        super()._perform(name, execution, question, repeated=repeated)
+        super()._perform(name, execution, repeated=repeated)
 
     def _answer(self, sql, execution):
         self._maybe_die("executing")
@@ -520,3 +520,48 @@ def test_a_subscription_that_makes_no_sense_is_refused(application, channel, par
 
     asyncio.run(scenario())
     assert application.driver.subscriptions.version == 0 or not application.done
+
+
+def test_channels_with_a_period_take_turns():
+    due = schedule({"a": 10.0, "now": 0.0, "b": 20.0, "c": 30.0, "d": 10.0})
+    times = {}
+    for name, each in due.items():
+        each.start(1000.0)
+        times[name] = each.next_at
+    assert times.pop("now") == 0.0
+    assert all(1000.0 < at <= 1000.0 + due[name].period_s for name, at in times.items())
+    assert {name: at % 10.0 for name, at in times.items()} == {"a": 0.0, "b": 2.5, "c": 5.0, "d": 7.5}
+
+
+def test_a_keyed_dataset_that_went_back_for_an_execution_comes_forward_again(application):
+    """The execution is repeated as of then; what came since is on disk, and no longer in memory."""
+    app = application
+
+    async def scenario():
+        got = []
+        async with app.client("c") as client:
+            for topic in ("reports", "positions"):
+                await client.create_topic(f"{app.name}.{topic}")
+            await client.subscribe_channel(f"{app.name}-near", got.append, user="ann", km=10.0)
+            await client.publish(f"{app.name}.positions", json.dumps({"user": "ann", "lat": 47.0, "lon": 15.0}))
+            await app.rounds(lambda: any(app.driver.arrivals["positions"].upto.values()))
+            app.driver.dies_at = "committing"
+            await app.report(client, a_report(1, lat=47.0))
+            with pytest.raises(Dead):
+                await app.rounds(lambda: False)
+            await client.publish(f"{app.name}.positions", json.dumps({"user": "ann", "lat": 10.0, "lon": 15.0}))
+            await client.flush()
+            positions = app.driver.arrivals["positions"]
+
+            async def read():
+                await asyncio.to_thread(positions.read, app.driver._jetstream)
+                return sum(positions.upto.values()) > 1
+
+            await until(read)
+            app.driver.store()
+            app.start()
+            await app.report(client, a_report(2, lat=10.0))
+            await app.rounds(lambda: sum(len(result.rows) for result in got) > 1)
+        assert sorted(row["id"] for result in got for row in result.rows) == ["r1", "r2"]
+
+    asyncio.run(scenario())

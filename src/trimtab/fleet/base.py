@@ -40,11 +40,6 @@ class Base:
     async def hear(self, subject: str, heard: Heard) -> None:
         self._ears[subject] = (heard, await self.nats.subscribe(subject, cb=heard))
 
-    @property
-    def quiet(self) -> bool:
-        """Whether nothing that has come waits to be heard."""
-        return not any(subscription.pending_msgs for _, subscription in self._ears.values())
-
     async def stop_hearing(self, subject: str) -> None:
         _, subscription = self._ears.pop(subject, (None, None))
         if subscription is not None:

@@ -17,7 +17,7 @@ from trimtab.fleet.results import SEQUENCE, ChannelSubscription, Followed
 from trimtab.fleet.types import as_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from trimtab.fleet.base import Base
     from trimtab.fleet.results import Result
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.client")
 ANSWER_S: Final = 60.0  # the hub stores every subscription before it answers
 AT_ONCE: Final = 32  # requests for what was missed
-TELL_S: Final = 1.0  # between words to the hub how far it has come; per 500 subscriptions, each of which is asked
 LOOK_S: Final = 5.0  # between looks for results that got lost on the way and were followed by none; per 100 of them
 
 
@@ -40,7 +39,8 @@ class ChannelClient:
         self._returns = returns
         self._followed: dict[str, Followed] = {}  # by subject
         self._told = -1  # the position that was told to the hub last
-        self._tell_at = 0.0  # when to tell it again
+        self._position = -1  # the furthest result that has been delivered
+        self._under_way = 0  # results that are being delivered, or fetched
         self._caught_up: tuple[object, int] = (None, 0)  # the connection since which no result can have been missed
         self._looked = 0  # everything up to this result was looked for
         self._look_at = 0.0  # when to look again
@@ -78,12 +78,20 @@ class ChannelClient:
 
         async def heard(raw: Any) -> None:
             try:
-                await followed.came(raw, self._base.nats)
+                await self._deliver(followed, followed.came(raw, self._base.nats))
             except (nats.errors.Error, TimeoutError, OSError) as error:  # what is missing is fetched when it can be
                 log.debug("channel %s: %r", followed.channel, error)
                 self._caught_up = (None, 0)
 
         await self._base.hear(followed.subject, heard)
+
+    async def _deliver(self, followed: Followed, delivery: Awaitable[None]) -> None:
+        self._under_way += 1
+        try:
+            await delivery
+        finally:
+            self._under_way -= 1
+            self._position = max(self._position, followed.seen)
 
     async def unsubscribe(self, subscriptions: Iterable[ChannelSubscription]) -> None:
         ended = []
@@ -112,7 +120,6 @@ class ChannelClient:
             if known and not self._returns:
                 await self._end(known)
             elif known:
-                self._tell_at = 0.0
                 await self.tell_position(2.0)
         for followed in known:
             for each in followed.takers:
@@ -130,13 +137,12 @@ class ChannelClient:
                     return
                 self._caught_up, self._looked = now, answer["last"]
             self._look_at = clock + LOOK_S * (1 + len(self._followed) / 100)
-        if clock < self._tell_at:
-            return
-        self._tell_at = clock + TELL_S * len(self._followed) / 500
-        position = max((each.seen for each in self._followed.values()), default=-1)
-        # Results come in the order of their stream over one connection, and gaps are filled before what follows them;
-        # so when none waits or is dealt with, the furthest of all that is followed is as far as the client has come.
-        if position > self._told and base.quiet and not any(each.busy for each in self._followed.values()):
+        position = self._position
+        # Results come in the order of their stream over one connection, and wake those who take them in that order;
+        # and gaps are filled before what follows them. So when all that were woken have begun and none is under way,
+        # the furthest that was delivered is as far as the client has come.
+        await asyncio.sleep(0)
+        if position > self._told and not self._under_way:
             await wire.ask(base.nats, "ask.hub.seen", {"client": self._client, "seq": position}, timeout_s)
             self._told = position
 
@@ -146,7 +152,7 @@ class ChannelClient:
 
         async def one(followed: Followed) -> None:
             async with turn:
-                await followed.catch_up(self._base.nats)
+                await self._deliver(followed, followed.catch_up(self._base.nats))
 
         try:
             last = await latest(self._base.nats, RESULTS, [each.stored_as for each in some])

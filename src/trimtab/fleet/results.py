@@ -108,11 +108,6 @@ class Followed:
     def stored_as(self) -> str:
         return f"res.{self.channel}.{self.id}"
 
-    @property
-    def busy(self) -> bool:
-        """Whether a result is being delivered, or one that was missed fetched."""
-        return self._turn.locked()
-
     async def came(self, raw: Msg, nats: Nats) -> None:
         """A result, as it was stored."""
         headers = raw.headers or {}

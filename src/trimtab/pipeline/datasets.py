@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.pipeline")
 AT_ONCE: Final = 200_000  # messages of a stream read in one go
 SMALL: Final = 20_000  # publications that one task deals with sooner than two would
-LAST_LOOK_S: Final = 120.0  # that a file stays for those who began to read it before it was too old
+LAST_LOOK_S: Final = 120.0  # that a file stays for a query that found it before it was too old
 SNAPSHOTS: Final = 3  # an execution that is repeated may need an earlier one
 HIDDEN: Final = (STREAM, SEQ, TIME)
 
@@ -55,7 +54,6 @@ class Arrivals:
         self._folder = folder / "feeds" / feed.name
         self._rejects = folder / "rejects" / feed.name
         self._segments: list[Segment] = []
-        self._storing = threading.Lock()  # when rows go from memory to disk, they are in one of them at any time
 
     def start(self, after: Positions, stored: Positions) -> None:
         self.upto = {stream: after.get(stream, 0) for stream in self.streams}
@@ -86,7 +84,7 @@ class Arrivals:
         return (feeds.good(rows, self.feed.schema), count) if rows is not None else (self._nothing(), 0)
 
     def _parsed(self, after: Positions, upto: Positions) -> tuple[DataFrame | None, int]:
-        """In one task if they are few; or else in as many as there are cores, but one, for what else is to be done."""
+        """In one task if they are few, or else in as many as there are cores."""
         found = [
             each
             for each in self._segments
@@ -96,7 +94,7 @@ class Arrivals:
             return None, 0
         count = sum(segment.count for segment in found)
         rows = tables.stacked(self._spark, [segment.rows for segment in found])
-        rows = rows.coalesce(1 if count <= SMALL else max(1, self._spark.sparkContext.defaultParallelism - 1))
+        rows = rows.coalesce(1 if count <= SMALL else self._spark.sparkContext.defaultParallelism)
         if any(each.after[s] < after.get(s, 0) or each.upto[s] > upto[s] for each in found for s in self.streams):
             rows = rows.where(_within(after, upto))
         return rows, count
@@ -113,34 +111,31 @@ class Arrivals:
 
     def history(self, upto: Positions, after: Mapping[str, int] | None = None) -> DataFrame:
         """Everything after and up to these positions: from disk, and what is not there yet."""
-        with self._storing:
-            rows, _ = self.between(self.stored, upto)
-            whole = tables.with_files(rows, self._folder, "after-*", self.feed.retention_s)
-        return whole.where(_within(after or {}, upto))
+        rows, _ = self.between(self.stored, upto)
+        return tables.with_files(rows, self._folder, "after-*", self.feed.retention_s).where(_within(after or {}, upto))
 
-    def store(self, upto: Positions) -> bool:
+    def store(self) -> bool:
         """Write to disk what is not there yet; whether there was anything."""
-        if self.stored == upto:
+        if self.stored == self.upto:
             return False
-        rows, _ = self._parsed(self.stored, upto)
-        name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
+        rows, _ = self._parsed(self.stored, self.upto)
         if rows is not None:
+            name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
+            self._write(feeds.good(rows, self.feed.schema), self._folder, name)
             rejects = rows.where(f"{feeds.BAD} IS NOT NULL")
             if bad := rejects.count():
                 self._write(feeds.rejects(rejects, self.feed.schema), self._rejects, name)
-                _show(self._rejects, name)
                 self.rejected += bad
                 log.warning("feed %s: %d messages do not fit its schema; they are in 'rejects'", self.feed.name, bad)
-            self._write(feeds.good(rows, self.feed.schema), self._folder, name)
-        with self._storing:
-            if rows is not None:
-                _show(self._folder, name)
-            self.stored = upto
+        self.stored = dict(self.upto)
         return True
 
     def _write(self, rows: DataFrame, folder: Path, name: str) -> None:
-        """Not to be seen yet; and forget what is too old, and is not read any more."""
-        rows.write.mode("overwrite").parquet(str(folder / f".{name}"))
+        """All or nothing, in place of what a run may have written that was cut off right after; and forget the old."""
+        part = folder / f".{name}"
+        rows.write.mode("overwrite").parquet(str(part))
+        shutil.rmtree(folder / name, ignore_errors=True)
+        part.rename(folder / name)
         for old in folder.glob("after-*"):
             if time.time() - old.stat().st_mtime > self.feed.retention_s + LAST_LOOK_S:
                 shutil.rmtree(old, ignore_errors=True)
@@ -185,11 +180,6 @@ class Keyed:
         self._base, self._at = made, dict(upto)
         return made
 
-    def follow(self, upto: Positions) -> None:
-        """Be no less far than this."""
-        if self._base is None or any(self._at[s] < upto[s] for s in upto):
-            self.rows(upto)
-
     def _from_disk(self, upto: Positions) -> DataFrame:
         """The newest snapshot that is not too new, and all that came after it."""
         older = [at for at in self._snapshots() if all(at[stream] <= upto[stream] for stream in upto)]
@@ -219,12 +209,6 @@ class Keyed:
 
     def _path(self, at: Positions, hidden: str = "") -> Path:
         return self._folder / f"{hidden}at-{'-'.join(str(at[stream]) for stream in self._arrivals.streams)}"
-
-
-def _show(folder: Path, name: str) -> None:
-    """What was written can be seen, in place of what a run may have left that was cut off right after."""
-    shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / f".{name}").rename(folder / name)
 
 
 def _within(after: Mapping[str, int], upto: Mapping[str, int]) -> str:

@@ -1,6 +1,4 @@
-"""The pipeline's two loops: read what is new and execute the continuous channels; execute those with a period.
-
-They are two threads, for those with a period take a second or two at a time, which the others must not wait for.
+"""The pipeline's loop: read what is new, execute the channels that are due, publish, write it down; again.
 
 An execution is written down at the hub before it begins and when it is done. Whatever is cut off in between is
 repeated with the same publications, the same subscriptions and the same time, and results that are stored already are
@@ -11,9 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -67,17 +63,6 @@ class Done:
 
 
 @dataclass(slots=True)
-class Question:
-    """A channel's query with all that it is about."""
-
-    answer: DataFrame
-    publications: int
-    subscriptions: int
-    indexed: bool
-    began: float
-
-
-@dataclass(slots=True)
 class Due:
     """When a channel is to be executed next, in seconds since 1970."""
 
@@ -100,12 +85,11 @@ class Due:
 
 
 def schedule(periods_s: Mapping[str, float]) -> dict[str, Due]:
-    """Channels of the same period take turns: spread over it, so that none has to wait for all the others."""
-    due = {}
-    for name, period_s in periods_s.items():
-        alike = [other for other, its_s in periods_s.items() if its_s == period_s]
-        due[name] = Due(period_s, period_s * alike.index(name) / len(alike))
-    return due
+    """Channels with a period take turns: spread over the shortest of all, so that none has to wait for the others."""
+    periodic = [name for name, period_s in periods_s.items() if period_s]
+    step_s = min((periods_s[name] for name in periodic), default=0.0) / max(1, len(periodic))
+    phases_s = {name: at * step_s for at, name in enumerate(periodic)}
+    return {name: Due(period_s, phases_s.get(name, 0.0)) for name, period_s in periods_s.items()}
 
 
 class Driver:
@@ -129,9 +113,7 @@ class Driver:
         self._read_at = dict.fromkeys(app.feeds, 0.0)
         self._stored_at = self._snapshots_at = time.monotonic()
         self.ledger = Ledger(app.name)
-        self._connections: dict[int, JetStream] = {}  # by thread
-        # Tables are shown to Spark under the names that queries have for them, so one query is analysed at a time.
-        self._naming = threading.RLock()
+        self._jetstream = JetStream(server)
         self._bridges: list[StreamingQuery] = []
 
     def __enter__(self) -> Driver:
@@ -140,12 +122,7 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         for query in self._bridges:
             query.stop()
-        for connection in self._connections.values():
-            connection.close()
-
-    @property
-    def _jetstream(self) -> JetStream:
-        return self._connections.setdefault(threading.get_ident(), JetStream(self._server))
+        self._jetstream.close()
 
     def load(self) -> None:
         """Read the files of static datasets. Nothing outside has been changed yet."""
@@ -174,7 +151,7 @@ class Driver:
             if not cut_off.done:
                 self._read_up_to(cut_off)
                 log.info("channel %s: execution %d was cut off; repeating it", name, cut_off.number)
-                self._perform(name, cut_off, self._question(name, cut_off), repeated=True)
+                self._perform(name, cut_off, repeated=True)
 
     def _begin_where_it_ended(self) -> None:
         """Channels that are new begin with what comes from now on."""
@@ -203,56 +180,43 @@ class Driver:
                 arrivals.read(self._jetstream)
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        ended = threading.Event()
-
-        def again(work: Callable[[], bool], enough: Callable[[], bool]) -> None:
-            while not enough():
-                if not work():
-                    time.sleep(PAUSE_S)
-
-        with ThreadPoolExecutor(1, "periodic") as pool:
-            other = pool.submit(again, self.execute_periodic, ended.is_set)
-            try:
-                again(self.read_and_execute_continuous, lambda: stopping() or other.done())
-            finally:
-                ended.set()
-            other.result()
+        while not stopping():
+            if not self.round():
+                time.sleep(PAUSE_S)
         self.store()
         self.store_snapshots()
 
     def round(self) -> bool:
-        """One turn of both, in this thread; whether there was anything to do."""
-        return any([self.read_and_execute_continuous(), self.execute_periodic()])
+        """Read what is waited for, execute every continuous channel that is due, and do one thing that takes longer.
 
-    def read_and_execute_continuous(self) -> bool:
-        """Read what any channel waits for; execute all continuous channels that are due. Whether there was anything."""
+        Whether there was anything to do.
+        """
         for query in self._bridges:
             if (problem := query.exception()) is not None:
                 raise problem
-        with self._naming:
-            self.subscriptions.follow(self._jetstream)
+        self.subscriptions.follow(self._jetstream)
         now = time.time()
         due = [name for name, due in self._due.items() if due.is_now(now)]
         came = self._read(now, {feed for name in due for feed in self._reads(name)})
         executed = [self._execute(name, now) for name in due if not self._due[name].period_s]
+        waiting = sorted((name for name in due if self._due[name].period_s), key=lambda name: self._due[name].next_at)
+        # The one that has been due longest; two at a time would make the continuous ones wait.
+        took = self._stored() or any(self._execute(name, now) for name in waiting)
         for name, arrivals in self.arrivals.items():
             consumed = (self._consumed(channel) for channel in self.plans)
             arrivals.forget([each[name] for each in consumed if name in each])
-        return bool(came) or any(executed)
+        return bool(came) or any(executed) or took
 
-    def execute_periodic(self) -> bool:
-        """Execute the channel with a period that has been due longest and has something to do; whether there was one.
-
-        When it is due, everything up to then has to be read first. And store from time to time.
-        """
-        if time.monotonic() - self._stored_at > STORE_S:
+    def _stored(self) -> bool:
+        """Store if it is time to; whether it was."""
+        now = time.monotonic()
+        if now - self._stored_at > STORE_S:
             self.store()
-        if time.monotonic() - self._snapshots_at > SNAPSHOT_S:
+            return True
+        if now - self._snapshots_at > SNAPSHOT_S:
             self.store_snapshots()
-        now = time.time()
-        due = {name: each.next_at for name, each in self._due.items() if each.period_s and each.is_now(now)}
-        ready = [name for name, at in due.items() if all(self._read_at[feed] >= at for feed in self._reads(name))]
-        return any(self._execute(name, now) for name in sorted(ready, key=due.__getitem__))
+            return True
+        return False
 
     def _reads(self, channel: str) -> tuple[str, ...]:
         plan = self.plans[channel]
@@ -271,11 +235,10 @@ class Driver:
         self._stored_at = time.monotonic()
         for name, arrivals in self.arrivals.items():
             upto = dict(arrivals.upto)
-            with self._naming:  # what is on disk may leave the memory
-                for keyed in self._keyed.values():
-                    if keyed.dataset.feed == name:
-                        keyed.follow(upto)
-            if arrivals.store(upto):
+            for keyed in self._keyed.values():
+                if keyed.dataset.feed == name:
+                    keyed.rows(upto)  # what is on disk may leave the memory
+            if arrivals.store():
                 self.ledger.write_stored(self._jetstream, name, upto)
 
     def store_snapshots(self) -> None:
@@ -288,13 +251,11 @@ class Driver:
         due, began = self._due[name], time.time()
         at = due.next_at if due.period_s else now
         due.start(now)
-        with self._naming:  # nobody else goes on in the meantime: tables are shown as of what is written down
-            execution = self._next(name, at)
-            if execution is None:
-                return False
-            self.ledger.write_channel(self._jetstream, name, execution)
-            question = self._question(name, execution)
-        self._perform(name, execution, question)
+        execution = self._next(name, at)
+        if execution is None:
+            return False
+        self.ledger.write_channel(self._jetstream, name, execution)
+        self._perform(name, execution)
         due.rest(began, time.time())
         return True
 
@@ -313,8 +274,7 @@ class Driver:
             self._jetstream.info(RESULTS).last, done=False,
         )  # fmt: skip
 
-    def _question(self, name: str, execution: Execution) -> Question:
-        """Analysed by Spark, which needs the names of tables no more then."""
+    def _perform(self, name: str, execution: Execution, *, repeated: bool = False) -> None:
         began, plan = time.time(), self.plans[name]
         publications = self._show_tables(plan, execution)
         subscriptions, levels = self.subscriptions.show(
@@ -324,19 +284,16 @@ class Driver:
         if plan.indexed is not None and indexed:
             sql = plan.indexed.at(levels, publications < subscriptions)
         answer = self._answer(publish.grouped(sql, plan.query.columns), execution)
-        return Question(answer, publications, subscriptions, indexed, began)
-
-    def _perform(self, name: str, execution: Execution, question: Question, *, repeated: bool = False) -> None:
-        counts = self._publish(name, execution, question.answer, repeated=repeated)
+        counts = self._publish(name, execution, answer, repeated=repeated)
         self._commit(name, execution)
         ended = time.time()
         late = ended - datetime.fromisoformat(execution.at).timestamp()
-        done = Done(
-            name, execution.number, question.publications, question.subscriptions, counts["messages"], counts["rows"],
-            question.indexed, ended - question.began, late,
+        self._told(
+            Done(
+                name, execution.number, publications, subscriptions, counts["messages"], counts["rows"], indexed,
+                ended - began, late,
+            )
         )  # fmt: skip
-        with self._naming:  # one at a time
-            self._told(done)
 
     def _show_tables(self, plan: Plan, execution: Execution) -> int:
         """The tables that the query reads, as of this execution; how many publications it is about."""
