@@ -14,7 +14,6 @@ from trimtab.pipeline.feeds import SEQ, STREAM, TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from concurrent.futures import Executor, Future
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +54,6 @@ class Arrivals:
         self._folder = folder / "feeds" / feed.name
         self._rejects = folder / "rejects" / feed.name
         self._segments: list[Segment] = []
-        self._writing: tuple[Future[int], str, Positions] | None = None  # to disk: its file, and up to where
 
     def start(self, after: Positions, stored: Positions) -> None:
         self.upto = {stream: after.get(stream, 0) for stream in self.streams}
@@ -116,38 +114,31 @@ class Arrivals:
         rows, _ = self.between(self.stored, upto)
         return tables.with_files(rows, self._folder, "after-*", self.feed.retention_s).where(_within(after or {}, upto))
 
-    def begin_to_store(self, pool: Executor) -> None:
-        """Have written to disk what is not there yet, by another thread; a core is left for executions meanwhile."""
-        rows, _ = self._parsed(self.stored, self.upto)
-        if self._writing is None and rows is not None:
-            name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
-            self._writing = (pool.submit(self._write, rows.coalesce(1), name), name, self.upto)
-
-    def stored_meanwhile(self, *, wait: bool = False) -> bool:
-        """Whether something has come to be on disk."""
-        if self._writing is None or not (wait or self._writing[0].done()):
+    def store(self) -> bool:
+        """Write to disk what is not there yet; whether there was anything."""
+        if self.stored == self.upto:
             return False
-        (writing, name, upto), self._writing = self._writing, None
-        bad = writing.result()
-        _show(self._folder, name)
-        if bad:
-            _show(self._rejects, name)
-            self.rejected += bad
-            log.warning("feed %s: %d messages do not fit its schema; they are in 'rejects'", self.feed.name, bad)
-        self.stored = upto
-        for old in (*self._folder.glob("after-*"), *self._rejects.glob("after-*")):
-            if time.time() - old.stat().st_mtime > self.feed.retention_s + LAST_LOOK_S:
-                shutil.rmtree(old, ignore_errors=True)
+        rows, _ = self._parsed(self.stored, self.upto)
+        if rows is not None:
+            name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
+            self._write(feeds.good(rows, self.feed.schema), self._folder, name)
+            rejects = rows.where(f"{feeds.BAD} IS NOT NULL")
+            if bad := rejects.count():
+                self._write(feeds.rejects(rejects, self.feed.schema), self._rejects, name)
+                self.rejected += bad
+                log.warning("feed %s: %d messages do not fit its schema; they are in 'rejects'", self.feed.name, bad)
+        self.stored = dict(self.upto)
         return True
 
-    def _write(self, rows: DataFrame, name: str) -> int:
-        """Not to be seen yet; how many do not fit."""
-        feeds.good(rows, self.feed.schema).write.mode("overwrite").parquet(str(self._folder / f".{name}"))
-        rejects = rows.where(f"{feeds.BAD} IS NOT NULL")
-        bad = rejects.count()
-        if bad:
-            feeds.rejects(rejects, self.feed.schema).write.mode("overwrite").parquet(str(self._rejects / f".{name}"))
-        return bad
+    def _write(self, rows: DataFrame, folder: Path, name: str) -> None:
+        """All or nothing, in place of what a run may have written that was cut off right after; and forget the old."""
+        part = folder / f".{name}"
+        rows.write.mode("overwrite").parquet(str(part))
+        shutil.rmtree(folder / name, ignore_errors=True)
+        part.rename(folder / name)
+        for old in folder.glob("after-*"):
+            if time.time() - old.stat().st_mtime > self.feed.retention_s + LAST_LOOK_S:
+                shutil.rmtree(old, ignore_errors=True)
 
     def forget(self, consumed: Sequence[Positions]) -> None:
         """Drop what every channel has had and what is on disk."""
@@ -218,12 +209,6 @@ class Keyed:
 
     def _path(self, at: Positions, hidden: str = "") -> Path:
         return self._folder / f"{hidden}at-{'-'.join(str(at[stream]) for stream in self._arrivals.streams)}"
-
-
-def _show(folder: Path, name: str) -> None:
-    """What was written can be seen, in place of what a run may have left that was cut off right after."""
-    shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / f".{name}").rename(folder / name)
 
 
 def _within(after: Mapping[str, int], upto: Mapping[str, int]) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -115,7 +114,6 @@ class Driver:
         self._stored_at = self._snapshots_at = time.monotonic()
         self.ledger = Ledger(app.name)
         self._jetstream = JetStream(server)
-        self._writer = ThreadPoolExecutor(1, "writer")
         self._bridges: list[StreamingQuery] = []
 
     def __enter__(self) -> Driver:
@@ -124,7 +122,6 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         for query in self._bridges:
             query.stop()
-        self._writer.shutdown(cancel_futures=True)
         self._jetstream.close()
 
     def load(self) -> None:
@@ -190,7 +187,7 @@ class Driver:
         self.store_snapshots()
 
     def round(self) -> bool:
-        """Read what is waited for, execute every continuous channel that is due, and one of the others.
+        """Read what is waited for, execute every continuous channel that is due, and do one thing that takes longer.
 
         Whether there was anything to do.
         """
@@ -203,17 +200,23 @@ class Driver:
         came = self._read(now, {feed for name in due for feed in self._reads(name)})
         executed = [self._execute(name, now) for name in due if not self._due[name].period_s]
         waiting = sorted((name for name in due if self._due[name].period_s), key=lambda name: self._due[name].next_at)
-        # That which has been due longest and has something to do; more of them would make the continuous ones wait.
-        took = any(self._execute(name, now) for name in waiting)
-        if time.monotonic() - self._stored_at > STORE_S:
-            self.begin_to_store()
-        self.note_stored()
-        if time.monotonic() - self._snapshots_at > SNAPSHOT_S:
-            self.store_snapshots()
+        # The one that has been due longest; two at a time would make the continuous ones wait.
+        took = self._stored() or any(self._execute(name, now) for name in waiting)
         for name, arrivals in self.arrivals.items():
             consumed = (self._consumed(channel) for channel in self.plans)
             arrivals.forget([each[name] for each in consumed if name in each])
         return bool(came) or any(executed) or took
+
+    def _stored(self) -> bool:
+        """Store if it is time to; whether it was."""
+        now = time.monotonic()
+        if now - self._stored_at > STORE_S:
+            self.store()
+            return True
+        if now - self._snapshots_at > SNAPSHOT_S:
+            self.store_snapshots()
+            return True
+        return False
 
     def _reads(self, channel: str) -> tuple[str, ...]:
         plan = self.plans[channel]
@@ -228,23 +231,15 @@ class Driver:
                 self._read_at[name] = now
         return came
 
-    def begin_to_store(self) -> None:
-        self._stored_at = time.monotonic()
-        for name, keyed in self._keyed.items():  # what is on disk may leave the memory
-            keyed.rows(dict(self.arrivals[self.app.datasets[name].feed].upto))
-        for arrivals in self.arrivals.values():
-            arrivals.begin_to_store(self._writer)
-
-    def note_stored(self, *, wait: bool = False) -> None:
-        for name, arrivals in self.arrivals.items():
-            if arrivals.stored_meanwhile(wait=wait):
-                self.ledger.write_stored(self._jetstream, name, arrivals.stored)
-
     def store(self) -> None:
-        """All of it, now."""
-        self.note_stored(wait=True)
-        self.begin_to_store()
-        self.note_stored(wait=True)
+        self._stored_at = time.monotonic()
+        for name, arrivals in self.arrivals.items():
+            upto = dict(arrivals.upto)
+            for keyed in self._keyed.values():
+                if keyed.dataset.feed == name:
+                    keyed.rows(upto)  # what is on disk may leave the memory
+            if arrivals.store():
+                self.ledger.write_stored(self._jetstream, name, upto)
 
     def store_snapshots(self) -> None:
         self._snapshots_at = time.monotonic()
