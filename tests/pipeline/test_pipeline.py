@@ -150,6 +150,17 @@ class Application:
             await client.publish(f"{self.name}.reports", json.dumps(report) if isinstance(report, dict) else report)
         await client.flush()
 
+    async def follow_ann(self, client, got):
+        """What is reported near ann goes to ``got``, wherever she is."""
+        for topic in ("reports", "positions"):
+            await client.create_topic(f"{self.name}.{topic}")
+        await client.subscribe_channel(f"{self.name}-near", got.append, user="ann", km=10.0)
+
+    async def place_ann(self, client, lat):
+        position = {"user": "ann", "lat": lat, "lon": 15.0}
+        await client.publish(f"{self.name}.positions", json.dumps(position))
+        await client.flush()
+
     async def arrived(self, count):
         """Until the hub has so many publications."""
 
@@ -334,12 +345,10 @@ def test_a_keyed_row_is_known_however_long_nobody_asks_for_it(application):
     async def scenario():
         got = []
         async with app.client("late") as client:
-            for topic in ("reports", "positions"):
-                await client.create_topic(f"{app.name}.{topic}")
-            await client.subscribe_channel(f"{app.name}-near", got.append, user="ann", km=10.0)
+            await app.follow_ann(client, got)
             await app.report(client, a_report(1, lat=10.0))
             await app.rounds(lambda: app.done)  # the dataset is in use now
-            await client.publish(f"{app.name}.positions", json.dumps({"user": "ann", "lat": 47.0, "lon": 15.0}))
+            await app.place_ann(client, 47.0)
             await app.rounds(lambda: any(app.driver.arrivals["positions"].upto.values()))
             app.driver.store()
             app.driver.round()
@@ -356,10 +365,8 @@ def test_a_keyed_row_outlives_its_feed(application):
     async def scenario():
         got = []
         async with app.client("keyed") as client:
-            for topic in ("reports", "positions"):
-                await client.create_topic(f"{app.name}.{topic}")
-            await client.subscribe_channel(f"{app.name}-near", got.append, user="ann", km=10.0)
-            await client.publish(f"{app.name}.positions", json.dumps({"user": "ann", "lat": 47.0, "lon": 15.0}))
+            await app.follow_ann(client, got)
+            await app.place_ann(client, 47.0)
             await app.report(client, a_report(1))
             await app.rounds(lambda: got)
             app.driver.store()
@@ -540,17 +547,14 @@ def test_a_keyed_dataset_that_went_back_for_an_execution_comes_forward_again(app
     async def scenario():
         got = []
         async with app.client("c") as client:
-            for topic in ("reports", "positions"):
-                await client.create_topic(f"{app.name}.{topic}")
-            await client.subscribe_channel(f"{app.name}-near", got.append, user="ann", km=10.0)
-            await client.publish(f"{app.name}.positions", json.dumps({"user": "ann", "lat": 47.0, "lon": 15.0}))
+            await app.follow_ann(client, got)
+            await app.place_ann(client, 47.0)
             await app.rounds(lambda: any(app.driver.arrivals["positions"].upto.values()))
             app.driver.dies_at = "committing"
             await app.report(client, a_report(1, lat=47.0))
             with pytest.raises(Dead):
                 await app.rounds(lambda: False)
-            await client.publish(f"{app.name}.positions", json.dumps({"user": "ann", "lat": 10.0, "lon": 15.0}))
-            await client.flush()
+            await app.place_ann(client, 10.0)
             positions = app.driver.arrivals["positions"]
 
             async def read():
@@ -563,5 +567,26 @@ def test_a_keyed_dataset_that_went_back_for_an_execution_comes_forward_again(app
             await app.report(client, a_report(2, lat=10.0))
             await app.rounds(lambda: sum(len(result.rows) for result in got) > 1)
         assert sorted(row["id"] for result in got for row in result.rows) == ["r1", "r2"]
+
+    asyncio.run(scenario())
+
+
+def test_what_a_dataset_was_before_does_not_stay_in_memory(application, spark):
+    app = application
+
+    async def scenario():
+        got, in_memory = [], []
+        async with app.client("c") as client:
+            await app.follow_ann(client, got)
+            for number in range(1, 7):
+                await app.place_ann(client, 47.0)
+                read = sum(app.driver.arrivals["positions"].upto.values())
+                await app.rounds(lambda read=read: sum(app.driver.arrivals["positions"].upto.values()) > read)
+                await app.report(client, a_report(number))
+                await app.rounds(lambda number=number: len(got) == number)
+                app.driver.store()
+                app.driver.round()  # what is on disk and done is forgotten
+                in_memory.append(spark.sparkContext._jsc.getPersistentRDDs().size())
+        assert in_memory[-1] == in_memory[1]
 
     asyncio.run(scenario())

@@ -41,7 +41,8 @@ class ChannelClient:
         self._told = -1  # the position that was told to the hub last
         self._position = -1  # the furthest result that has been delivered
         self._under_way = 0  # results that are being delivered, or fetched
-        self._caught_up: tuple[object, int] = (None, 0)  # the connection since which no result can have been missed
+        self._missed = 0  # times that a result could not be fetched
+        self._caught_up: object = None  # the state since which no result can have been missed
         self._looked = 0  # everything up to this result was looked for
         self._look_at = 0.0  # when to look again
 
@@ -70,7 +71,7 @@ class ChannelClient:
                 await self._follow(followed)
         await self._base.nats.flush()
         if not await self._catch_up(fresh):
-            self._caught_up = (None, 0)
+            self._missed += 1
         return made
 
     async def _follow(self, followed: Followed) -> None:
@@ -78,14 +79,14 @@ class ChannelClient:
 
         async def heard(raw: Any) -> None:
             try:
-                await self._deliver(followed, followed.came(raw, self._base.nats))
+                await self._count(followed, followed.came(raw, self._base.nats))
             except (nats.errors.Error, TimeoutError, OSError) as error:  # what is missing is fetched when it can be
                 log.debug("channel %s: %r", followed.channel, error)
-                self._caught_up = (None, 0)
+                self._missed += 1
 
         await self._base.hear(followed.subject, heard)
 
-    async def _deliver(self, followed: Followed, delivery: Awaitable[None]) -> None:
+    async def _count(self, followed: Followed, delivery: Awaitable[None]) -> None:
         self._under_way += 1
         try:
             await delivery
@@ -127,8 +128,7 @@ class ChannelClient:
 
     async def tell_position(self, timeout_s: float = 1.0) -> None:
         """After a connection was made anew, fetch what was missed; then tell the hub how far this client has come."""
-        base = self._base
-        now = (base.wire, base.nats.stats["reconnects"])
+        base, now = self._base, self._state()
         clock = asyncio.get_running_loop().time()
         if now != self._caught_up or clock >= self._look_at:
             answer = await wire.ask(base.nats, "ask.hub.seen", {"client": self._client}, timeout_s)
@@ -142,9 +142,13 @@ class ChannelClient:
         # and gaps are filled before what follows them. So when all that were woken have begun and none is under way,
         # the furthest that was delivered is as far as the client has come.
         await asyncio.sleep(0)
-        if position > self._told and not self._under_way:
+        if position > self._told and not self._under_way and now == self._state():
             await wire.ask(base.nats, "ask.hub.seen", {"client": self._client, "seq": position}, timeout_s)
             self._told = position
+
+    def _state(self) -> object:
+        """Another one whenever a result may have been missed."""
+        return self._base.wire, self._base.nats.stats["reconnects"], self._missed
 
     async def _catch_up(self, some: list[Followed]) -> bool:
         """Fetch what may have been missed of these; whether all of it came."""
@@ -152,7 +156,7 @@ class ChannelClient:
 
         async def one(followed: Followed) -> None:
             async with turn:
-                await self._deliver(followed, followed.catch_up(self._base.nats))
+                await self._count(followed, followed.catch_up(self._base.nats))
 
         try:
             last = await latest(self._base.nats, RESULTS, [each.stored_as for each in some])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -137,7 +136,7 @@ class Arrivals:
         shutil.rmtree(folder / name, ignore_errors=True)
         part.rename(folder / name)
         for old in folder.glob("after-*"):
-            if time.time() - old.stat().st_mtime > self.feed.retention_s + LAST_LOOK_S:
+            if tables.age_s(old) > self.feed.retention_s + LAST_LOOK_S:
                 shutil.rmtree(old, ignore_errors=True)
 
     def forget(self, consumed: Sequence[Positions]) -> None:
@@ -155,12 +154,11 @@ class Arrivals:
 class Keyed:
     """The latest row per key of a feed. A snapshot is kept on disk, for a row may stay longer than its feed does."""
 
-    def __init__(self, spark: SparkSession, dataset: Dataset, arrivals: Arrivals, folder: Path) -> None:
+    def __init__(self, dataset: Dataset, arrivals: Arrivals, folder: Path) -> None:
         self.dataset = dataset
-        self._spark = spark
         self._arrivals = arrivals
         self._folder = folder / "keyed" / dataset.name
-        self._base: DataFrame | None = None
+        self._base: tables.Settled | None = None
         self._at: Positions = {}
 
     def rows(self, upto: Positions) -> DataFrame:
@@ -170,15 +168,15 @@ class Keyed:
             # An execution that is repeated may have gone back, further than the memory does.
             base = tables.latest(self._from_disk(upto), self.dataset.key)
         elif self._at == upto:
-            return self._base
+            return self._base.rows
         else:
             fresh, _ = self._arrivals.between(self._at, upto)
-            base = tables.latest(self._base.unionAll(fresh), self.dataset.key)
-        made, _ = tables.settled(base)
+            base = tables.latest(self._base.rows.unionAll(fresh), self.dataset.key)
+        made = tables.Settled(base)
         if self._base is not None:
-            self._base.unpersist()
+            self._base.drop()
         self._base, self._at = made, dict(upto)
-        return made
+        return made.rows
 
     def _from_disk(self, upto: Positions) -> DataFrame:
         """The newest snapshot that is not too new, and all that came after it."""
@@ -193,7 +191,7 @@ class Keyed:
         if self._base is None or self._path(self._at).exists():
             return
         part = self._path(self._at, ".")
-        self._base.write.mode("overwrite").parquet(str(part))
+        self._base.rows.write.mode("overwrite").parquet(str(part))
         part.rename(self._path(self._at))
         for old in self._snapshots()[:-SNAPSHOTS]:
             shutil.rmtree(self._path(old), ignore_errors=True)

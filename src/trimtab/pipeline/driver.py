@@ -133,7 +133,7 @@ class Driver:
                 self._static[dataset.name] = tables.static(self.spark, dataset)
             elif dataset.kind == "keyed":
                 arrivals = self.arrivals[dataset.feed]
-                self._keyed[dataset.name] = Keyed(self.spark, dataset, arrivals, self._folder)
+                self._keyed[dataset.name] = Keyed(dataset, arrivals, self._folder)
 
     def start(self) -> None:
         """Read the ledger, and repeat what was cut off."""
@@ -187,7 +187,7 @@ class Driver:
         self.store_snapshots()
 
     def round(self) -> bool:
-        """Read what is waited for, execute every continuous channel that is due, and do one thing that takes longer.
+        """Read what is waited for, execute every continuous channel that is due, then one of the others, or store.
 
         Whether there was anything to do.
         """
@@ -200,14 +200,14 @@ class Driver:
         came = self._read(now, {feed for name in due for feed in self._reads(name)})
         executed = [self._execute(name, now) for name in due if not self._due[name].period_s]
         waiting = sorted((name for name in due if self._due[name].period_s), key=lambda name: self._due[name].next_at)
-        # The one that has been due longest; two at a time would make the continuous ones wait.
-        took = self._stored() or any(self._execute(name, now) for name in waiting)
+        # That which has been due longest and has something to do; more would make the continuous ones wait.
+        took = self._store_in_turn() or any(self._execute(name, now) for name in waiting)
         for name, arrivals in self.arrivals.items():
             consumed = (self._consumed(channel) for channel in self.plans)
             arrivals.forget([each[name] for each in consumed if name in each])
         return bool(came) or any(executed) or took
 
-    def _stored(self) -> bool:
+    def _store_in_turn(self) -> bool:
         """Store if it is time to; whether it was."""
         now = time.monotonic()
         if now - self._stored_at > STORE_S:

@@ -87,8 +87,8 @@ def _came(
     fresh = feeds.parsed(feeds.read(spark, server, stored, last), feed.schema)
     good, bad = feeds.good(fresh, feed.schema), feeds.rejects(fresh, feed.schema)
     return (
-        tables.with_files(good, folder / "feeds" / feed.name, "after-*"),
-        tables.with_files(bad, folder / "rejects" / feed.name, "after-*"),
+        tables.with_files(good, folder / "feeds" / feed.name, "after-*", feed.retention_s),
+        tables.with_files(bad, folder / "rejects" / feed.name, "after-*", feed.retention_s),
     )
 
 

@@ -17,7 +17,7 @@ from trimtab.fleet.channels import BACKEND
 from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline import feeds
 from trimtab.pipeline.sql.share import SUB, SUBSCRIPTIONS
-from trimtab.pipeline.tables import settled
+from trimtab.pipeline.tables import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,13 +35,16 @@ class Table:
     """One channel's."""
 
     plan: Plan
-    base: DataFrame | None = None  # as of ``version``
+    base: Settled | None = None  # as of ``version``
     version: int = 0
-    count: int = 0
     came: dict[str, dict[str, Any]] = field(default_factory=dict)  # id -> parameters, after ``version``
     went: set[str] = field(default_factory=set)
     changed: int = 0  # the place of the last change
     indexes: dict[str, tuple[DataFrame, tuple[int, ...]]] = field(default_factory=dict)  # name -> rows, levels
+
+    @property
+    def count(self) -> int:
+        return self.base.count if self.base is not None else 0
 
     @property
     def now(self) -> int:
@@ -116,19 +119,19 @@ class Subscriptions:
     def _keep(self, table: Table, rows: DataFrame, version: int) -> None:
         """These are all its rows from now on."""
         old = table.base
-        table.base, table.count = settled(rows)
+        table.base = Settled(rows)
         table.version = version
         table.came, table.went, table.changed = {}, set(), 0
         for index, _ in table.indexes.values():
             index.unpersist()
         table.indexes = {}
         if old is not None:
-            old.unpersist()
+            old.drop()
 
     def _with_changes(self, table: Table) -> DataFrame:
         channel = table.plan.channel
         if table.base is not None and not (table.came or table.went):
-            return table.base
+            return table.base.rows
         texts = pa.table({
             SUB: pa.array(list(table.came), pa.string()),
             "_params": pa.array([json.dumps(params) for params in table.came.values()], pa.string()),
@@ -136,7 +139,8 @@ class Subscriptions:
         fresh = _with_params(self._spark.createDataFrame(texts), channel.parameters)
         if table.base is None:
             return fresh
-        kept = table.base.where(~F.col(SUB).isin(list(table.went))) if table.went else table.base
+        base = table.base.rows
+        kept = base.where(~F.col(SUB).isin(list(table.went))) if table.went else base
         return kept.unionByName(fresh) if table.came else kept
 
     def _show_indexes(self, table: Table) -> dict[str, tuple[int, ...]]:
@@ -149,7 +153,7 @@ class Subscriptions:
             else:
                 if index.name not in table.indexes:
                     assert table.base is not None
-                    table.base.createOrReplaceTempView(SUBSCRIPTIONS)
+                    table.base.rows.createOrReplaceTempView(SUBSCRIPTIONS)
                     kept = self._spark.sql(index.sql).cache()
                     known = tuple(row[0] for row in kept.select("_level").distinct().collect())
                     table.indexes[index.name] = (kept, known)

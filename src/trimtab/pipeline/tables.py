@@ -58,21 +58,29 @@ def latest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
 def with_files(rows: DataFrame, folder: Path, pattern: str, younger_s: float = math.inf) -> DataFrame:
     """These rows and those in Parquet files of a folder."""
-    oldest = time.time() - younger_s
-    found = [str(path) for path in sorted(folder.glob(pattern)) if path.stat().st_mtime >= oldest]
+    found = [str(path) for path in sorted(folder.glob(pattern)) if age_s(path) <= younger_s]
     return rows.sparkSession.read.schema(rows.schema).parquet(*found).unionAll(rows) if found else rows
 
 
-class Kept:
-    """Rows that stay in memory once somebody has needed them, until they are dropped; for ``stacked``.
+def age_s(path: Path) -> float:
+    """Endless if it is gone, which a process that keeps no more than it must may have seen to just now."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
 
-    Cut from what they were made of: where that came from this process, every task of every execution would carry it.
+
+class Kept:
+    """Rows that stay in memory once somebody has needed them, until they are dropped.
+
+    Cut from what they were made of: where that came from this process, every task of every execution would carry it,
+    and the plan of a table that is updated again and again would grow with it.
     """
 
     def __init__(self, rows: DataFrame) -> None:
-        made = rows.localCheckpoint(eager=False)._jdf
-        self.rows = made.queryExecution().analyzed().rdd()
-        self.schema = made.schema()
+        self.frame = rows.localCheckpoint(eager=False)
+        self.rows = self.frame._jdf.queryExecution().analyzed().rdd()
+        self.schema = self.frame._jdf.schema()
 
     def drop(self) -> None:
         self.rows.unpersist(False)
@@ -82,7 +90,7 @@ def stacked(spark: SparkSession, parts: Sequence[Kept]) -> DataFrame:
     """All rows of some parts of the same schema.
 
     A union that Spark does not look into. It would plan every part of it anew, at every execution: with twenty parts,
-    that takes longer than to execute it.
+    that takes longer than to execute it (docs/decisions/0010).
     """
     context, jvm = spark.sparkContext._jsc.sc(), spark.sparkContext._jvm
     assert jvm is not None
@@ -90,14 +98,17 @@ def stacked(spark: SparkSession, parts: Sequence[Kept]) -> DataFrame:
     return SparkFrame(spark._jsparkSession.internalCreateDataFrame(rows, parts[0].schema, False), spark)
 
 
-def settled(rows: DataFrame) -> tuple[DataFrame, int]:
-    """The same rows, computed and in memory, and how many.
+class Settled:
+    """Rows that are computed and in memory; cached besides, so that Spark knows how large they are when it joins."""
 
-    Cut from what they were made of, or the plan of a table that is updated again and again would grow with it; and
-    cached besides, so that Spark knows how large it is when it chooses how to join it.
-    """
-    kept = rows.localCheckpoint(eager=False).cache()
-    return kept, kept.count()
+    def __init__(self, rows: DataFrame) -> None:
+        self._kept = Kept(rows)
+        self.rows = self._kept.frame.cache()
+        self.count = self.rows.count()
+
+    def drop(self) -> None:
+        self.rows.unpersist()
+        self._kept.drop()
 
 
 def _reason(error: Exception) -> str:
