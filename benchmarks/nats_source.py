@@ -20,8 +20,9 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from trimtab.cli.output import print_table
 from trimtab.fleet.server import find_nats_server, free_ports
-from trimtab.pipeline import jetstream
-from trimtab.pipeline.jetstream import JetStream, Server
+from trimtab.pipeline.nats import jetstream
+from trimtab.pipeline.nats.jetstream import JetStream
+from trimtab.pipeline.nats.wire import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,7 +83,7 @@ def _data(number: int) -> bytes:
 
 
 def _session() -> SparkSession:
-    from trimtab.pipeline.nats_source import NatsSource
+    from trimtab.pipeline.nats.source import NatsSource
     from trimtab.pipeline.session import open_session
 
     spark = open_session("benchmark", {"spark.master": "local[2]"})

@@ -11,7 +11,8 @@ import nats as nats_py
 import pytest
 
 from trimtab.fleet.server import find_nats_server, free_ports
-from trimtab.pipeline.jetstream import JetStream, Server
+from trimtab.pipeline.nats.jetstream import JetStream
+from trimtab.pipeline.nats.wire import Server
 
 HOST = "127.0.0.1"
 PATIENCE_S = 20.0

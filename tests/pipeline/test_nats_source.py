@@ -18,10 +18,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from trimtab.errors import BadInput, BadKnob, TooLarge, UnknownName, Unreachable
 from trimtab.fleet.credentials import make_tls
 from trimtab.fleet.server import free_ports
-from trimtab.pipeline import jetstream as module
-from trimtab.pipeline.jetstream import JetStream, Rows, Server
-from trimtab.pipeline.nats_source import SMALL, NatsSource, NatsStreamReader, Options, as_batch, cut
-from trimtab.pipeline.nats_wire import Wire
+from trimtab.pipeline.nats import jetstream as asking
+from trimtab.pipeline.nats import publishing, reading
+from trimtab.pipeline.nats.jetstream import JetStream
+from trimtab.pipeline.nats.reading import Rows
+from trimtab.pipeline.nats.source import SMALL, NatsSource, NatsStreamReader, Options, as_batch, cut
+from trimtab.pipeline.nats.wire import Server, Wire
 
 HOST = "127.0.0.1"
 # A few messages come by direct get, many through a consumer; both must behave the same.
@@ -30,7 +32,7 @@ WAYS = {"direct get": 10**9, "consumer": 0}
 
 @pytest.fixture(params=WAYS, ids=WAYS.keys())
 def way(request, monkeypatch):
-    monkeypatch.setattr(module, "FEW", WAYS[request.param])
+    monkeypatch.setattr(asking, "FEW", WAYS[request.param])
 
 
 def read(server, stream, low=1, high=10**9, **more):
@@ -103,7 +105,7 @@ def test_both_ways_tell_the_same(nats, stream, monkeypatch):
 
     told = []
     for few in WAYS.values():
-        monkeypatch.setattr(module, "FEW", few)
+        monkeypatch.setattr(asking, "FEW", few)
         told.append(read(nats.server, stream))
 
     assert told[0] == told[1]
@@ -111,7 +113,7 @@ def test_both_ways_tell_the_same(nats, stream, monkeypatch):
 
 @pytest.mark.usefixtures("way")
 def test_a_message_that_is_larger_than_a_batch_may_be_comes_all_the_same(nats, stream, monkeypatch):
-    monkeypatch.setattr(module, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1000)
     sizes = [10, 5000, 10, 100_000, 900_000, 0]
     with JetStream(nats.server) as jetstream:
         jetstream.publish((f"{stream}.x", b"x" * size, f"{n}") for n, size in enumerate(sizes))
@@ -369,7 +371,7 @@ def test_a_message_that_is_lost_on_the_way_is_asked_for_again(nats, stream, monk
         return came
 
     monkeypatch.setattr(Wire, "receive", forgetful)
-    monkeypatch.setattr("trimtab.pipeline.nats_wire.SILENCE_S", 0.2)  # the last one is missed by its silence only
+    monkeypatch.setattr("trimtab.pipeline.nats.wire.SILENCE_S", 0.2)  # the last one is missed by its silence only
     batches = read(nats.server, stream, 1, 100)
 
     assert lost == [b"50", b"100"]
@@ -392,7 +394,7 @@ def test_a_replica_that_is_behind_is_not_believed(nats, stream, monkeypatch):
 
         return fetched
 
-    for source in (module._Direct, module._Consumer):
+    for source in (reading.Direct, reading.Consumer):
         monkeypatch.setattr(source, "fetch", behind(source.fetch))
 
     assert datas(read(nats.server, stream, 1, 20)) == numbers(1, 20)
@@ -400,7 +402,7 @@ def test_a_replica_that_is_behind_is_not_believed(nats, stream, monkeypatch):
 
 
 def test_a_server_in_silence_is_taken_for_gone(monkeypatch):
-    monkeypatch.setattr("trimtab.pipeline.nats_wire.CONNECT_S", 0.05)
+    monkeypatch.setattr("trimtab.pipeline.nats.wire.CONNECT_S", 0.05)
     with socket.create_server((HOST, 0)) as silent:
         server = Server(f"nats://{HOST}:{silent.getsockname()[1]}", "", "")
         with pytest.raises(Unreachable, match="after 2 attempts: timed out"):
@@ -593,7 +595,7 @@ def test_acknowledgements_that_are_cut_off_repeat_no_message(nats, stream, after
 
 
 def test_large_messages_do_not_pile_up(nats, stream, monkeypatch):
-    monkeypatch.setattr(module, "WINDOW_BYTES", 1 << 20)
+    monkeypatch.setattr(publishing, "WINDOW_BYTES", 1 << 20)
     with JetStream(nats.server) as jetstream:
         jetstream.publish((f"{stream}.x", b"x" * 300_000, f"{n}") for n in range(20))
 

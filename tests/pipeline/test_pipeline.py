@@ -14,8 +14,8 @@ from trimtab.errors import BadInput
 from trimtab.fleet.credentials import Fleet
 from trimtab.pipeline import hub, stored
 from trimtab.pipeline.driver import Driver, schedule
-from trimtab.pipeline.jetstream import JetStream
 from trimtab.pipeline.manifest import load
+from trimtab.pipeline.nats.jetstream import JetStream
 from trimtab.pipeline.plan import compile_channels
 
 pytestmark = pytest.mark.timeout(240)

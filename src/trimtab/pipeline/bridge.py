@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from trimtab.errors import BadManifest
 from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline.feeds import streams_of
-from trimtab.pipeline.jetstream import JetStream
+from trimtab.pipeline.nats.jetstream import JetStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from trimtab.pipeline.manifest import App, Feed
-    from trimtab.pipeline.nats_wire import Server
+    from trimtab.pipeline.nats.wire import Server
 
 NEEDS_SCHEMA: Final = ("csv", "json", "parquet", "orc", "text", "xml")  # files; other sources bring their own
 

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from trimtab.pipeline.jetstream import JetStream, Server
     from trimtab.pipeline.ledger import Positions
     from trimtab.pipeline.manifest import Dataset, Feed
+    from trimtab.pipeline.nats.jetstream import JetStream
+    from trimtab.pipeline.nats.wire import Server
 
 log = logging.getLogger("trimtab.pipeline")
 AT_ONCE: Final = 200_000  # messages of a stream read in one go

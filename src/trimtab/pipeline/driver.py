@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from trimtab.fleet.channels import RESULTS
 from trimtab.pipeline import bridge, publish, tables
 from trimtab.pipeline.datasets import HIDDEN, Arrivals, Keyed
-from trimtab.pipeline.jetstream import JetStream
 from trimtab.pipeline.ledger import Execution, Ledger
-from trimtab.pipeline.nats_source import NatsSource
+from trimtab.pipeline.nats.jetstream import JetStream
+from trimtab.pipeline.nats.source import NatsSource
 from trimtab.pipeline.plan import pays, with_time
 from trimtab.pipeline.sql import functions
 from trimtab.pipeline.sql.share import SUB
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from trimtab.pipeline.manifest import App
-    from trimtab.pipeline.nats_wire import Server
+    from trimtab.pipeline.nats.wire import Server
     from trimtab.pipeline.plan import Plan
 
 log = logging.getLogger("trimtab.pipeline")

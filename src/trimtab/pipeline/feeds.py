@@ -9,15 +9,16 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from trimtab.fleet.types import ddl_name, schema_ddl
-from trimtab.pipeline.nats_source import COLUMNS, as_batch
+from trimtab.pipeline.nats.source import COLUMNS, as_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from trimtab.pipeline.jetstream import JetStream, Server
     from trimtab.pipeline.manifest import Feed
+    from trimtab.pipeline.nats.jetstream import JetStream
+    from trimtab.pipeline.nats.wire import Server
 
     Positions = Mapping[str, int]  # stream -> sequence of the last message that is in
 

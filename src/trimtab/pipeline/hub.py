@@ -12,7 +12,7 @@ from trimtab.fleet import wire
 from trimtab.fleet.launch import admin_connection
 from trimtab.pipeline import ledger
 from trimtab.pipeline.feeds import streams_of
-from trimtab.pipeline.nats_wire import Server
+from trimtab.pipeline.nats.wire import Server
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats

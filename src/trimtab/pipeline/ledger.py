@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from trimtab.pipeline.jetstream import JetStream
+    from trimtab.pipeline.nats.jetstream import JetStream
 
 STREAM: Final = "ledger"
 Positions = dict[str, int]  # stream -> sequence

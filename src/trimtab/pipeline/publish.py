@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.pipeline.jetstream import JetStream
+from trimtab.pipeline.nats.jetstream import JetStream
 from trimtab.pipeline.sql.share import RANK, SUB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from trimtab.pipeline.jetstream import Server
+    from trimtab.pipeline.nats.wire import Server
 
 COUNTS: Final = ("subscriptions", "messages", "repeated", "rows", "too_large")
 MOST_BYTES: Final = 900_000  # of rows in one message; a result with more comes in parts

@@ -14,9 +14,9 @@ from trimtab.errors import BadInput
 from trimtab.fleet.channels import RESULTS
 from trimtab.pipeline import feeds, tables
 from trimtab.pipeline.datasets import HIDDEN
-from trimtab.pipeline.jetstream import JetStream
 from trimtab.pipeline.ledger import Ledger
-from trimtab.pipeline.nats_source import NatsSource
+from trimtab.pipeline.nats.jetstream import JetStream
+from trimtab.pipeline.nats.source import NatsSource
 from trimtab.pipeline.sql import functions
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from trimtab.pipeline.jetstream import Server
     from trimtab.pipeline.ledger import Positions
     from trimtab.pipeline.manifest import App, Feed
+    from trimtab.pipeline.nats.wire import Server
 
 REJECTS: Final = "rejects"
 PLAIN: Final = ("byte", "short", "integer", "long", "float", "double", "boolean", "string")

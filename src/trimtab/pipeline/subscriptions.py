@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from trimtab.pipeline.jetstream import JetStream, Server
+    from trimtab.pipeline.nats.jetstream import JetStream
+    from trimtab.pipeline.nats.wire import Server
     from trimtab.pipeline.plan import Plan
 
 FEW: Final = 2_000  # changes that are applied to what is kept

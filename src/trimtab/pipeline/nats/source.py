@@ -15,10 +15,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from trimtab.errors import BadInput, BadKnob, UnknownName
-from trimtab.pipeline.jetstream import BATCH, JetStream, Rows, Server
+from trimtab.pipeline.nats.jetstream import BATCH, JetStream
+from trimtab.pipeline.nats.wire import Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from trimtab.pipeline.nats.reading import Rows
 
 SCHEMA: Final = "seq long, time timestamp, subject string, data binary, message_id string"
 MICROS: Final = pa.timestamp("us", "UTC")

@@ -1,0 +1,30 @@
+"""What JetStream's API answers: an answer, an error that passes, or a refusal."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from trimtab.errors import BadInput
+
+NOT_FOUND: Final = 404
+# Errors that pass: no leader or not this one, JetStream not up yet, stream offline, too many requests at once.
+PASSING: Final = (10008, 10009, 10076, 10118, 10167)
+
+
+def code(answer: dict[str, Any]) -> int:
+    """Of the error that was answered, 0 if there is none."""
+    return int(answer["error"]["code"]) if "error" in answer else 0
+
+
+def passes(answer: dict[str, Any]) -> bool:
+    return "error" in answer and answer["error"].get("err_code") in PASSING
+
+
+def reason(answer: dict[str, Any]) -> str:
+    return str(answer["error"].get("description", answer["error"]))
+
+
+def checked(answer: dict[str, Any]) -> dict[str, Any]:
+    if "error" in answer:
+        raise BadInput(f"JetStream refuses: {reason(answer)}")
+    return answer
