@@ -7,8 +7,12 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
 from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline import feeds, tables
+from trimtab.pipeline.ahead import Ahead
 from trimtab.pipeline.feeds import SEQ, STREAM, TIME
 
 if TYPE_CHECKING:
@@ -54,25 +58,37 @@ class Arrivals:
         self._folder = folder / "feeds" / feed.name
         self._rejects = folder / "rejects" / feed.name
         self._segments: list[Segment] = []
+        self._ahead: Ahead | None = None
 
     def start(self, after: Positions, stored: Positions) -> None:
+        """Begin after these positions. They are read ahead of executions from now on, until it is closed."""
         self.upto = {stream: after.get(stream, 0) for stream in self.streams}
         self.stored = {stream: stored.get(stream, 0) for stream in self.streams}
+        self._ahead = Ahead(self._server, self.upto)
+
+    def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
 
     def last(self, jetstream: JetStream) -> Positions:
         return {stream: jetstream.info(stream).last for stream in self.streams}
 
     def read(self, jetstream: JetStream) -> int:
         """Get hold of what is new; how many messages that are."""
-        last = self.last(jetstream)
-        upto = {stream: min(last[stream], at + AT_ONCE) for stream, at in self.upto.items()}
-        count = sum(at - self.upto[stream] for stream, at in upto.items())
-        if not count:
-            return 0
-        if count <= feeds.FEW:
-            raw = feeds.read_here(self._spark, jetstream, self.upto, upto)
-        else:
+        assert self._ahead is not None
+        upto, messages = self._ahead.take()
+        if upto != self.upto:
+            raw = self._spark.createDataFrame(messages)
+            if messages.num_rows <= SMALL:
+                raw = raw.coalesce(1)
+        else:  # nothing, or a lot
+            last = self.last(jetstream)
+            upto = {stream: min(last[stream], at + AT_ONCE) for stream, at in self.upto.items()}
+            if upto == self.upto:
+                return 0
             raw = feeds.read(self._spark, self._server, self.upto, upto)
+            self._ahead.skip(upto)
+        count = sum(at - self.upto[stream] for stream, at in upto.items())
         rows = tables.Kept(feeds.parsed(raw, self.feed.schema))
         self._segments.append(Segment(self.upto, upto, rows, count))
         self.upto = upto
@@ -100,6 +116,11 @@ class Arrivals:
         return rows, count
 
     @property
+    def unstored(self) -> int:
+        """Messages that are not on disk."""
+        return sum(at - self.stored[stream] for stream, at in self.upto.items())
+
+    @property
     def begins(self) -> Positions:
         """What is in memory comes after this."""
         return next((segment.after for segment in self._segments), self.upto)
@@ -121,10 +142,11 @@ class Arrivals:
         rows, _ = self._parsed(self.stored, self.upto)
         if rows is not None:
             name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
-            self._write(feeds.good(rows, self.feed.schema), self._folder, name)
-            rejects = rows.where(f"{feeds.BAD} IS NOT NULL")
-            if bad := rejects.count():
-                self._write(feeds.rejects(rejects, self.feed.schema), self._rejects, name)
+            seen = Observation()
+            watched = rows.observe(seen, F.expr(f"count({feeds.BAD}) AS bad"))
+            self._write(feeds.good(watched, self.feed.schema), self._folder, name)
+            if bad := seen.get["bad"]:
+                self._write(feeds.rejects(rows, self.feed.schema), self._rejects, name)
                 self.rejected += bad
                 log.warning("feed %s: %d messages do not fit its schema; they are in 'rejects'", self.feed.name, bad)
         self.stored = dict(self.upto)

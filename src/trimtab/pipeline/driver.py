@@ -43,7 +43,8 @@ PAUSE_S: Final = 0.1  # between rounds that found nothing to do
 LONGEST_REST_S: Final = 0.5  # of a continuous channel
 READ_S: Final = 1.0  # between reads of a feed that no channel is waiting for
 BROADCAST_MOST: Final = 200_000  # publications that are sent to every core, rather than the subscriptions
-STORE_S: Final = 30.0  # between writes of a feed's dataset
+STORE_S: Final = 30.0  # between writes of a feed's dataset,
+STORE_MOST: Final = 100_000  # unless there is so much: channels wait for as long as it takes to write
 SNAPSHOT_S: Final = 300.0  # between snapshots of keyed datasets
 
 
@@ -122,6 +123,8 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         for query in self._bridges:
             query.stop()
+        for arrivals in self.arrivals.values():
+            arrivals.close()
         self._jetstream.close()
 
     def load(self) -> None:
@@ -210,7 +213,8 @@ class Driver:
     def _store_in_turn(self) -> bool:
         """Store if it is time to; whether it was."""
         now = time.monotonic()
-        if now - self._stored_at > STORE_S:
+        unstored = max((arrivals.unstored for arrivals in self.arrivals.values()), default=0)
+        if now - self._stored_at > STORE_S or unstored > STORE_MOST:
             self.store()
             return True
         if now - self._snapshots_at > SNAPSHOT_S:

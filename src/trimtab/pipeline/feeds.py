@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark.sql import functions as F
 
 from trimtab.fleet.types import ddl_name, schema_ddl
-from trimtab.pipeline.nats.source import COLUMNS, as_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from trimtab.pipeline.manifest import Feed
-    from trimtab.pipeline.nats.jetstream import JetStream
     from trimtab.pipeline.nats.wire import Server
 
     Positions = Mapping[str, int]  # stream -> sequence of the last message that is in
@@ -28,7 +25,6 @@ STREAM: Final = "_stream"  # where a row came from, and when: not seen by channe
 SEQ: Final = "_seq"
 TIME: Final = "_time"
 BAD: Final = "_bad"
-FEW: Final = 20_000  # messages that this process reads sooner than Spark would
 
 
 def streams_of(feed: Feed, app: str) -> dict[str, str]:
@@ -48,17 +44,6 @@ def read(spark: SparkSession, server: Server, after: Positions, upto: Positions)
             rows = spark.read.format("nats").options(**options).load()
             parts.append(rows.select(F.lit(stream).alias("stream"), "seq", "time", "subject", "data"))
     return reduce(lambda one, other: one.unionAll(other), parts) if parts else spark.createDataFrame([], MESSAGES)
-
-
-def read_here(spark: SparkSession, jetstream: JetStream, after: Positions, upto: Positions) -> DataFrame:
-    """The same, for few: read by this process."""
-    streams, batches = [], []
-    for stream, high in upto.items():
-        for rows in jetstream.read(stream, after.get(stream, 0) + 1, high):
-            streams += [stream] * len(rows)
-            batches.append(as_batch(rows))
-    whole = pa.Table.from_batches(batches, COLUMNS).drop_columns(["message_id"])
-    return spark.createDataFrame(whole.add_column(0, "stream", pa.array(streams, pa.string()))).coalesce(1)
 
 
 def connection(server: Server) -> dict[str, str]:

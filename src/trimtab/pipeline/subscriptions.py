@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from trimtab.fleet.channels import BACKEND
 from trimtab.fleet.types import schema_ddl
-from trimtab.pipeline import feeds
+from trimtab.pipeline import ahead, feeds
 from trimtab.pipeline.sql.share import SUB, SUBSCRIPTIONS
 from trimtab.pipeline.tables import Settled
 
@@ -74,7 +74,7 @@ class Subscriptions:
     def follow(self, jetstream: JetStream) -> None:
         """Take over what has changed since the last time."""
         last = jetstream.info(BACKEND).last
-        if last - self.version > feeds.FEW:  # most of all at the start
+        if last - self.version > ahead.FEW:  # most of all at the start
             events = self._latest_events(last).cache()
             for table in self._tables.values():
                 self._make(table, events, last)
