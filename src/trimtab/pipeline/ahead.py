@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trimtab.pipeline.nats.wire import Server
 
-PAUSE_S: Final = 0.2
+PAUSE_S: Final = 0.5
 FEW: Final = 20_000  # messages that this process reads sooner than Spark would
 MOST: Final = 200_000  # messages that wait for an execution
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.pipeline")
 PAUSE_S: Final = 0.1  # between rounds that found nothing to do
-LONGEST_REST_S: Final = 0.5  # of a continuous channel
+LONGEST_REST_S: Final = 1.0  # of a continuous channel
 READ_S: Final = 1.0  # between reads of a feed that no channel is waiting for
 BROADCAST_MOST: Final = 200_000  # publications that are sent to every core, rather than the subscriptions
 STORE_S: Final = 30.0  # between writes of a feed's dataset,
@@ -77,9 +77,9 @@ class Due:
             self.next_at = (past + 1) * self.period_s + self.phase_s
 
     def rest(self, began: float, ended: float) -> None:
-        """A continuous one pauses for as long as it took, or it would take most of the machine for its few rows."""
+        """A continuous one pauses twice as long as it took, or it would take most of the machine for its few rows."""
         if not self.period_s:
-            self.next_at = ended + min(ended - began, LONGEST_REST_S)
+            self.next_at = ended + min(2 * (ended - began), LONGEST_REST_S)
 
     def is_now(self, now: float) -> bool:
         return now >= self.next_at
