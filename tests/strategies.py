@@ -24,10 +24,13 @@ def workload(rate, bandwidth, subscriptions, clients=None, publications=()) -> W
     role = [SUB] * len(subscriptions) + [PUB] * len(publications)
     count = clients if clients is not None else max((c for _, c in pairs), default=-1) + 1
     topic, client = np.array(pairs, np.int32).reshape(-1, 2).T
+    draw = np.random.default_rng(len(pairs) * 100 + len(rate) * 10 + len(bandwidth))
+    place, site = draw.uniform(0, 25, (2, count)), draw.uniform(0, 25, (2, len(bandwidth)))
+    limit = {"storage": draw.integers(0, 20, len(bandwidth)), "compute": draw.integers(0, 40, len(bandwidth))}
     return Workload(
-        Topics(Ids.numbered("t", len(rate)), rate),
-        Clients(Ids.numbered("c", count)),
-        Brokers(Ids.numbered("b", len(bandwidth)), bandwidth),
+        Topics(Ids.numbered("t", len(rate)), rate, spool=draw.integers(0, 9, len(rate))),
+        Clients(Ids.numbered("c", count), x_km=place[0], y_km=place[1]),
+        Brokers(Ids.numbered("b", len(bandwidth)), bandwidth, x_km=site[0], y_km=site[1], **limit),
         Links(topic, client, np.array(role, np.int8)),
     )
 
@@ -43,6 +46,43 @@ def workloads(draw, topics=6, clients=5, brokers=4) -> Workload:
     subscriptions = draw(st.lists(pairs, unique=True, max_size=20)) if rate else []
     publications = draw(st.lists(pairs, unique=True, max_size=4)) if rate else []
     return workload(rate, bandwidth, subscriptions, many, publications)
+
+
+def levels(problem: Problem, home) -> float:
+    """The highest load for its strength of a client placement, straight from its definition."""
+    carrier = [home[c] for c in problem.client]
+    load = loads(problem, carrier)
+    return max((load[j] / problem.speed[j] if problem.speed[j] else np.inf for j in set(carrier) if load[j]), default=0)
+
+
+def mean_delay(problem: Problem, home) -> float:
+    """Tanaka's Y, publication by publication, subscriber by subscriber."""
+    load, ms, cloud = problem.workload, problem.delays.ms_per_km, problem.delays.cloud_ms
+    links = list(zip(load.links.topic.tolist(), load.links.client.tolist(), load.links.role.tolist(), strict=True))
+    pubs, subs = ([(k, c) for k, c, r in links if r == role] for role in (PUB, SUB))
+    place = np.stack([load.clients.x_km, load.clients.y_km], 1)
+    site = np.stack([load.brokers.x_km, load.brokers.y_km], 1)
+    theta = []
+    for j in range(problem.brokers):
+        here = [k for k, c in pubs if home[c] == j]
+        stored, busy = sum(load.topics.spool[k] for k in set(here)), sum(load.topics.spool[k] for k in here)
+        kept = 1.0 if stored <= load.brokers.storage[j] else load.brokers.storage[j] / stored
+        theta.append(min(kept, 1.0 if busy <= load.brokers.compute[j] else load.brokers.compute[j] / busy))
+    total = weight = 0.0
+    for k, c in pubs:
+        others = [other for topic, other in subs if topic == k and other != c]
+        if not others:
+            continue
+        often = load.topics.rate[k] / sum(topic == k for topic, _ in pubs)
+        at = home[c]
+        took = 0.0
+        for other in others:
+            to = home[other]
+            between = theta[at] * ms * np.hypot(*(site[at] - site[to])) + 2 * cloud * (1 - theta[at])
+            took += ms * np.hypot(*(place[c] - site[at])) + between + ms * np.hypot(*(place[other] - site[to]))
+        total += often * took / len(others)
+        weight += often
+    return total / weight if weight else 0.0
 
 
 def loads(problem: Problem, broker) -> list[float]:

@@ -16,7 +16,7 @@ Each sentence says what was asked, what came, and what would have been right.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 
 
 class TrimtabError(Exception):
-    """The root of the tree."""
+    """The root of the tree. Comes through a pipe as it is, whatever its class was made from."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[TrimtabError], args: tuple[Any, ...], state: dict[str, Any]) -> TrimtabError:
+    made = kind.__new__(kind)
+    made.args = args
+    made.__dict__.update(state)
+    return made
 
 
 class BadInput(TrimtabError, ValueError):

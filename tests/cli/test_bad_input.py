@@ -31,7 +31,7 @@ def refused(done) -> str:
             "there is no policy 'link/trom'; did you mean 'link/trim'? known: link/gs",
         ),
         (("--family", "lonk", "--policy", "trim"), "there is no policy 'lonk/trim'"),
-        (("--policy", "trim"), "policy 'trim' needs its family: --family one of link, or FAMILY/trim"),
+        (("--policy", "trim"), "policy 'trim' needs its family: --family one of link, client, or FAMILY/trim"),
         (("--family", "link", "--policy", "client/trim"), "policy 'client/trim' is not of family 'link'"),
         (("--family", "link", "--seed", "-1"), "Invalid value for '--seed': -1 is not in the range x>=0."),
         (("--family", "link", "--seed", "one"), "Invalid value for '--seed': 'one' is not a valid integer range."),
@@ -95,7 +95,12 @@ def test_a_placement_that_names_an_unknown_broker(trimtab, folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("nowhere",), "there is no world 'nowhere'; known: maxdata"),
+        (("nowhere",), "there is no world 'nowhere'; known: maxdata, bad, reloc"),
+        (("bad", "--most", 5), "bad: most must be from fewest (10) to backend (1000), but is 5"),
+        (("bad", "--interest", "none"), "bad: interest must be one of uniform, communities, zipf"),
+        (("bad", "--sigma", 5), "world 'bad' has no option --sigma"),
+        (("reloc", "--sigma", "-1"), "reloc: sigma must be zero or more, but is -1.0"),
+        (("reloc", "--lists", "nowhere.txt"), "nowhere.txt cannot be read"),
         (("maxdata", "--publishers", 0), "maxdata: publishers must be at least 1, but is 0"),
         (("maxdata", "--publishers", 3, "--edges", 4), "maxdata: edges must be at most the 3 publishers, but is 4"),
         (("maxdata", "--rates", "uniform:5:1"), "maxdata: rates must be homogeneous, low, high, or uniform:LOW:HIGH"),
@@ -120,6 +125,11 @@ def test_world_refuses(trimtab, tmp_path, arguments, sentence):
         (("--family", "link", "--policies", "gs,nobody"), "there is no policy 'link/nobody'"),
         (("--family", "link", "--plot", "plot.txt"), "'plot.txt' must end in .png, .svg or .pdf"),
         ((), "Missing option '--family'."),
+        (("--family", "link", "--budget", 0.2), "--budget is about homes of clients; family 'link' does not know it"),
+        (("--family", "client", "--budget", 0.2), "where they are now is missing: --current PLACEMENT"),
+        (("--family", "client", "--budget", -1), "-1 is not a share from 0 to 1"),
+        (("--family", "client", "--objective", "delay"), "topics has no column 'spool'"),
+        (("--family", "client", "--policies", "nearest"), "clients has no column 'lat'"),
     ],
 )
 def test_compare_refuses(trimtab, folder, arguments, sentence):

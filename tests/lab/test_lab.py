@@ -126,7 +126,7 @@ def test_the_tables_come_out_with_two_worker_processes_as_with_one(tmp_path, mon
 @pytest.mark.parametrize("name", ["maxdata-grid", "maxdata-scale"])
 def test_reports_are_drawn_from_a_few_cells(name, tmp_path, monkeypatch):
     """The real grid takes minutes; its report must come out of any of its rows."""
-    module = __import__(f"trimtab.lab.experiments.{EXPERIMENTS[name][0]}", fromlist=["x"])
+    module = sys.modules[type(experiment(name)).__module__]
     if name == "maxdata-grid":
         monkeypatch.setattr(module, "MACHINES", (5, 50))
         monkeypatch.setattr(module, "ILP_SECONDS", 0.1)

@@ -6,7 +6,9 @@ import math
 
 import pytest
 
-from trimtab.lab.experiments.processing import AXES, EXPERIMENT
+from trimtab.lab.experiments.processing import AXES, Processing
+
+EXPERIMENT = Processing()
 
 
 def test_a_point_counts_the_deliveries_to_every_subscriber_and_the_processors_time():

@@ -11,7 +11,7 @@ from trimtab.cli.compare import draw, print_comparison, run_with_progress
 from trimtab.lab.worlds.maxdata import MaxData
 from trimtab.model.folder import write_workload
 from trimtab.model.problem import Problem
-from trimtab.place.registry import find_family, policies
+from trimtab.place.registry import policies
 
 
 @click.command()
@@ -37,6 +37,6 @@ def demo(out: str, seed: int, time_limit: float, as_json: bool) -> None:
     if as_json:
         output.print_json({"workload": str(home / "workload"), "plot": str(plot)} | comparison.as_json())
     else:
-        print_comparison(comparison, f"{title}: {find_family('link').question}")
+        print_comparison(comparison, f"{title}: {comparison.question}")
         click.echo(f"workload: {home / 'workload'}\nplot:     {plot}")
         click.echo(f"next:     trimtab plan {home / 'workload'} --family link --policy trim --out {home}")

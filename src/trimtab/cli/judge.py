@@ -13,8 +13,9 @@ from trimtab.place.judge import judge as referee
 @click.command()
 @click.argument("workload", type=click.Path())
 @click.argument("placement", type=click.Path())
+@output.current_option
 @output.json_option
-def judge(workload: str, placement: str, as_json: bool) -> None:
+def judge(workload: str, placement: str, current: str | None, as_json: bool) -> None:
     """Compute the figures of PLACEMENT, a placement file, on WORKLOAD, a folder.
 
     Exit code 1 if it breaks a broker's limit.
@@ -22,6 +23,8 @@ def judge(workload: str, placement: str, as_json: bool) -> None:
     with output.progress(quiet=as_json) as bar:
         step = bar.add_task("reading", total=2)
         problem, placed = read_placement(read_workload(workload), placement)
+        if current is not None:
+            problem = output.problem_of(workload, problem.unit, current)
         bar.update(step, advance=1, description="judging")
         judgement = referee(problem, placed)
         bar.update(step, advance=1)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from trimtab.errors import BadInput
+from trimtab.model.folder import read_workload
+from trimtab.model.placement_file import read_placement
+from trimtab.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +22,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-    from trimtab.model.judgement import Judgement
+    from trimtab.model.judgement import Delay, Judgement
+    from trimtab.model.placement import Unit
 
     F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,6 +31,29 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 seed_option = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of every random draw."
 )
+
+current_option = click.option(
+    "--current", type=click.Path(), metavar="PLACEMENT", help="Where everything is now: a policy may move little then."
+)
+
+
+def _share(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0.0 <= value <= 1.0:
+        raise click.BadParameter(f"{value:g} is not a share from 0 to 1")
+    return value
+
+
+budget_option = click.option(
+    "--budget", type=float, callback=_share, metavar="SHARE",
+    help="Share of the clients that may move from --current, from 0 to 1; as few as it takes if left out.",
+)  # fmt: skip
+
+
+def objective_option(command: F) -> F:
+    return click.option(
+        "--objective", type=click.Choice(["load", "delay"]),
+        help="What homes of clients are chosen by: the least maximum load (default), or the least delay.",
+    )(command)  # fmt: skip
 
 
 def time_limit_option(default: float) -> Callable[[F], F]:
@@ -120,7 +147,7 @@ def percent(share: float, digits: int = 2) -> str:
 
 def judgement_rows(judgement: Judgement) -> list[tuple[str, str]]:
     """The judge's figures for a two-column table."""
-    load = judgement.load
+    load, moves, delay = judgement.load, judgement.moves, judgement.delay
     return [
         ("data received", f"{number(judgement.received)} of {number(judgement.offered)}"),
         ("", percent(judgement.received_share)),
@@ -131,7 +158,22 @@ def judgement_rows(judgement: Judgement) -> list[tuple[str, str]]:
         ("load, mean", number(load.mean)),
         ("load, total", number(load.total)),
         ("load, coefficient of variation", f"{load.cov:.4f}"),
+        *([("units that move", f"{moves.units:,}"), ("at least", f"{moves.least:,}")] if moves else []),
+        *_delay_rows(delay),
         ("violations", f"{len(judgement.violations):,}"),
+    ]
+
+
+def _delay_rows(delay: Delay | None) -> list[tuple[str, str]]:
+    if delay is None:
+        return []
+    return [
+        ("delay, mean", f"{delay.mean_ms:.3f} ms"),
+        ("between clients and homes", f"{delay.near_ms:.3f} ms"),
+        ("between homes, or by the cloud", f"{delay.far_ms:.3f} ms"),
+        ("least share of processing kept", percent(float(delay.kept.min(initial=1.0)), 1)),
+        ("storage, most in use", number(float(delay.storage.max(initial=0.0)))),
+        ("compute, most in use", number(float(delay.compute.max(initial=0.0)))),
     ]
 
 
@@ -160,6 +202,31 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def knobs(family: str, objective: str | None, budget: float | None, current: str | None) -> dict[str, Any]:
+    """Those that were given, for policies that have them."""
+    given: dict[str, Any] = {}
+    if objective is not None:
+        given["objective"] = objective
+    if budget is not None:
+        given["budget"] = budget
+    if given and family != "client":
+        raise BadInput(f"--{next(iter(given))} is about homes of clients; family '{family}' does not know it")
+    if budget is not None and current is None:
+        raise BadInput("--budget says how many clients may move; where they are now is missing: --current PLACEMENT")
+    return given
+
+
+def problem_of(workload: str, unit: Unit, current: str | None) -> Problem:
+    """The question about a workload folder, and where everything is now if a placement file says so."""
+    load = read_workload(workload)
+    if current is None:
+        return Problem(load, unit)
+    asked, placed = read_placement(load, current)
+    if asked.unit != unit:
+        raise BadInput(f"{current} places {asked.unit}s, but the question is about {unit}s")
+    return Problem(load, unit, placed)
 
 
 def named_policy(family: str | None, policy: str) -> str:

@@ -8,16 +8,17 @@ import click
 
 from trimtab.cli import output
 from trimtab.lab.answer import ask
-from trimtab.model.folder import read_workload
 from trimtab.model.placement_file import write_placement
-from trimtab.model.problem import Problem
 from trimtab.place.registry import find_family
 
 
 @click.command()
 @click.argument("workload", type=click.Path())
-@click.option("--family", help="The question: link. Not needed with --policy FAMILY/NAME.")
+@click.option("--family", help="The question: link or client. Not needed with --policy FAMILY/NAME.")
 @click.option("--policy", default="trim", show_default=True, help="Who answers it.")
+@output.current_option
+@output.objective_option
+@output.budget_option
 @output.seed_option
 @output.time_limit_option(60.0)
 @click.option("--out", type=click.Path(file_okay=False), help="Folder for the placement file.")
@@ -27,6 +28,9 @@ def plan(
     workload: str,
     family: str | None,
     policy: str,
+    current: str | None,
+    objective: str | None,
+    budget: float | None,
     seed: int,
     time_limit: float,
     out: str | None,
@@ -35,11 +39,12 @@ def plan(
 ) -> None:
     """Decide which broker serves which unit of WORKLOAD, a folder of topics, clients, brokers and links."""
     name = output.named_policy(family, policy)
+    knobs = output.knobs(name.split("/")[0], objective, budget, current)
     with output.progress(quiet=as_json) as bar:
         step = bar.add_task("reading", total=3)
-        problem = Problem(read_workload(workload), find_family(name.split("/")[0]).unit)
+        problem = output.problem_of(workload, find_family(name.split("/")[0]).unit, current)
         bar.update(step, advance=1, description=f"planning with {name}")
-        answer = ask(name, problem, seed=seed, time_limit_s=time_limit)
+        answer = ask(name, problem, seed=seed, time_limit_s=time_limit, **knobs)
         bar.update(step, advance=1, description="writing")
         path = None
         if out is not None:
@@ -54,7 +59,8 @@ def plan(
     else:
         proof = "proven optimal" if answer.proven_optimal else f"within {output.percent(answer.gap(), 3)} of the bound"
         bound = f"{output.number(answer.bound.value)} ({answer.bound.kind})"
-        rows = [*output.judgement_rows(answer.judgement), ("upper bound", bound), ("", proof)]
+        side = "upper" if answer.bound.more_is_better else "lower"
+        rows = [*output.judgement_rows(answer.judgement), (f"{side} bound", bound), ("", proof)]
         rows.append(("took", output.seconds(answer.seconds)))
         output.print_table(f"{name} on {workload}", ["figure", "value"], rows)
         output.print_violations(answer.judgement)

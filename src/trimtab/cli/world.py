@@ -32,9 +32,10 @@ def world_options(command: Any) -> Any:
 @seed_option
 @json_option
 def world(name: str, out: str, form: Any, seed: int, as_json: bool, **options: Any) -> None:
-    """Write the made-up workload NAME (known: maxdata) to a folder.
+    """Write the made-up workload NAME (maxdata, bad or reloc) to a folder.
 
-    maxdata is the instance generator of Lambert & Sakellariou, Section V.
+    maxdata is the instance generator of Lambert & Sakellariou, Section V; bad is the simulated system of Nguyen et al.,
+    Section 6.2; reloc is the field of Tanaka et al., Section 7.
     """
     kind = world_class(name)
     given = {option: value for option, value in options.items() if value is not None}

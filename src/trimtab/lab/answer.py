@@ -5,18 +5,26 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.clock import Deadline
 from trimtab.lab.worlds.maxdata import MaxData
+from trimtab.lab.worlds.reloc import RelocField
 from trimtab.model.problem import Problem
+from trimtab.place.client.delays import refuse_what_never_fits
 from trimtab.place.judge import judge
 from trimtab.place.registry import family_bound, find_family, policy_with
 from trimtab.place.stop import NO_LIMIT
 
 if TYPE_CHECKING:
+    from trimtab.lab.worlds import World
     from trimtab.model.judgement import Judgement
     from trimtab.model.placement import Bound, Placement
+
+SMALL: Final[dict[str, World]] = {  # worlds to compile by
+    "link": MaxData(publishers=12, subscribers=8, edges=3, rates="low", machines=3, bandwidth=60.0),
+    "client": RelocField(topics=4, grid=2),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,13 +39,17 @@ class Answer:
     bound: Bound  # what the policy proved, or the family's quick bound
 
     @property
+    def achieved(self) -> float:
+        """The figure that the bound is about."""
+        return self.judgement.figure(self.bound.figure)
+
+    @property
     def proven_optimal(self) -> bool:
-        return self.judgement.feasible and self.bound.proves(self.judgement.received)
+        return self.judgement.feasible and self.bound.proves(self.achieved)
 
     def gap(self, bound: Bound | None = None) -> float:
-        """How far below a bound the data received is, as a share of the bound."""
-        limit = (bound or self.bound).value
-        return max(1.0 - self.judgement.received / limit, 0.0) if limit > 0.0 else 0.0
+        """How far from a bound the figure is that it is about, as a share of the bound."""
+        return (bound or self.bound).gap(self.achieved)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -46,6 +58,7 @@ class Answer:
             "seconds": self.seconds,
             "bound": {
                 "kind": self.bound.kind,
+                "figure": self.bound.figure,
                 "value": self.bound.value,
                 "proven_optimal": self.proven_optimal,
                 "gap": self.gap(),
@@ -57,19 +70,21 @@ class Answer:
 def ask(name: str, problem: Problem, *, seed: int = 0, time_limit_s: float | None = None, **knobs: Any) -> Answer:
     """Let the policy ``family/name`` answer. Compiling its kernels is not counted in ``seconds``."""
     warm_up(name)
+    if knobs.get("objective") == "delay":
+        refuse_what_never_fits(problem)
     stop = Deadline(time_limit_s) if time_limit_s is not None else NO_LIMIT
     start = time.perf_counter()
     placement = policy_with(name, seed=seed, stop=stop, **knobs).place(problem)
     seconds = time.perf_counter() - start
-    bound = placement.bound or family_bound(name.split("/")[0], problem)
+    bound = placement.bound or family_bound(name.split("/")[0], problem, knobs.get("objective"))
     return Answer(name, seed, seconds, placement, judge(problem, placement), bound)
 
 
 @cache
 def warm_up(name: str) -> None:
     """Have every kernel of a policy compiled, or loaded from disk: by a small problem, and what it does not reach."""
-    world = MaxData(publishers=12, subscribers=8, edges=3, rates="low", machines=3, bandwidth=60.0)
+    family = name.split("/")[0]
     asked = policy_with(name, effort=0.01)
-    asked.place(Problem(world.make(0), find_family(name.split("/")[0]).unit))
+    asked.place(Problem(SMALL[family].make(0), find_family(family).unit))
     if hasattr(asked, "warm_up"):
         asked.warm_up()

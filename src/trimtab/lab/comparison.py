@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.errors import TooLarge
+from trimtab.errors import BadInput, MissingColumn, TooLarge
 from trimtab.lab.answer import Answer, ask
 
 if TYPE_CHECKING:
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
     from trimtab.model.placement import Bound
     from trimtab.model.problem import Problem
+
+QUESTIONS: Final = {
+    "received": "most data received within every broker's bandwidth",
+    "max_load": "least maximum load, with few moves",
+    "delay": "least delay of notifications",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,12 +31,17 @@ class Comparison:
 
     @property
     def bound(self) -> Bound:
-        return min((a.bound for a in self.answers), key=lambda bound: bound.value)
+        tightest = min if self.answers[0].bound.more_is_better else max
+        return tightest((a.bound for a in self.answers), key=lambda bound: bound.value)
+
+    @property
+    def question(self) -> str:
+        return QUESTIONS[self.bound.figure]
 
     def as_json(self) -> dict[str, Any]:
         best = self.bound
         return {
-            "bound": {"kind": best.kind, "value": best.value},
+            "bound": {"kind": best.kind, "figure": best.figure, "value": best.value},
             "policies": [a.as_json() | {"gap": a.gap(best)} for a in self.answers],
             "refused": self.refused,
         }
@@ -43,15 +54,16 @@ def compare(
     seed: int,
     time_limit_s: float | None,
     started: Callable[[str], None] = lambda name: None,
+    **knobs: Any,
 ) -> Comparison:
-    """Ask every policy; one that finds the problem too large for it is left out, with its reason."""
+    """Ask every policy; one that finds the problem too large, or a column missing, is left out, with its reason."""
     answers, refused = [], {}
     for name in names:
         started(name)
         try:
-            answers.append(ask(name, problem, seed=seed, time_limit_s=time_limit_s))
-        except TooLarge as error:
+            answers.append(ask(name, problem, seed=seed, time_limit_s=time_limit_s, **knobs))
+        except (TooLarge, MissingColumn) as error:
             refused[name] = str(error)
     if not answers:
-        raise TooLarge("; ".join(refused.values()))
+        raise BadInput("; ".join(dict.fromkeys(refused.values())))
     return Comparison(problem, tuple(answers), refused)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from trimtab.lab.answer import Answer
     from trimtab.lab.comparison import Comparison
+    from trimtab.model.problem import Problem
 
 # Ours stands out; the baselines keep one colour and marker each in every plot.
 COLOURS: Final = {
@@ -27,8 +29,22 @@ COLOURS: Final = {
     "gs-strict": "#7fa7c9",
     "mkpbs": "#2e8b57",
     "ilp": "#8d6b94",
+    "random": "#9a9a9a",
+    "round-robin": "#c4a484",
+    "nearest": "#30638e",
+    "otos": "#7fa7c9",
+    "otos-centroid": "#8d6b94",
+    "reloc": "#2e8b57",
+    "ldm": "#e08e45",
+    "sdm": "#c9b037",
+    "gsh": "#30638e",
+    "multistage": "#2e8b57",
 }
-MARKERS: Final = {"trim": "o", "gs": "s", "gs-strict": "D", "mkpbs": "^", "ilp": "v"}
+MARKERS: Final = {
+    "trim": "o", "gs": "s", "gs-strict": "D", "mkpbs": "^", "ilp": "v", "random": "x", "nearest": "s", "otos": "D",
+    "otos-centroid": "v", "reloc": "^",
+}  # fmt: skip
+DOTS: Final = 20_000  # clients on a map
 STYLE: Final[dict[str, Any]] = {
     "figure.dpi": 130,
     "font.size": 9,
@@ -51,7 +67,7 @@ def figure(rows: int, columns: int, *, width: float = 4.2, height: float = 3.0) 
 def save(sheet: Figure, path: Path) -> None:
     sheet.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.savefig(path)
+    sheet.savefig(path, bbox_inches="tight")
     plt.close(sheet)
 
 
@@ -62,6 +78,78 @@ def line(panel: Axes, x: Any, y: Any, policy: str, **more: Any) -> None:
 
 
 def draw_comparison(comparison: Comparison, title: str) -> Figure:
+    """As fits the question."""
+    return (_draw_links if comparison.bound.figure == "received" else _draw_homes)(comparison, title)
+
+
+def _draw_homes(comparison: Comparison, title: str) -> Figure:
+    """Left: the figure under each policy, against the bound. Then maps of two: the best of the others, and ours."""
+    two = _worth_a_map(comparison)
+    sheet, panels = figure(1, 1 + len(two), width=4.8, height=4.4)
+    _draw_bars(panels[0][0], comparison)
+    for panel, answer in zip(panels[0][1:], two, strict=True):
+        _draw_map(panel, comparison.problem, answer)
+    sheet.suptitle(title, fontsize=10, parse_math=False)
+    return sheet
+
+
+def _worth_a_map(comparison: Comparison) -> list[Answer]:
+    """The last one asked (ours, unless it was asked otherwise) and the best of the others; none without positions."""
+    if not (_placed(comparison, "x_km") or _placed(comparison, "lat")):
+        return []
+    *others, last = comparison.answers
+    sign = -1.0 if comparison.bound.more_is_better else 1.0
+    return [*sorted(others, key=lambda answer: sign * answer.achieved)[:1], last]
+
+
+def _placed(comparison: Comparison, name: str) -> bool:
+    load = comparison.problem.workload
+    return name in load.clients.present() and name in load.brokers.present()
+
+
+def _draw_bars(panel: Axes, comparison: Comparison) -> None:
+    best = comparison.bound
+    names = [answer.policy.split("/")[-1] for answer in comparison.answers]
+    values = np.array([answer.achieved for answer in comparison.answers])
+    at = np.arange(len(names))[::-1]
+    shown = np.minimum(values, 4.0 * max(best.value, float(np.median(values))))
+    panel.barh(at, shown, color=[COLOURS.get(name, "#555555") for name in names], height=0.65)
+    panel.axvline(best.value, color="black", linewidth=1, linestyle="--", label=f"lower bound ({best.kind})")
+    for y, value, drawn in zip(at, values, shown, strict=True):
+        panel.text(drawn, y, f" {value:,.0f}" if value >= 1000 else f" {value:.3g}", va="center", fontsize=8)
+    panel.set_yticks(at, names)
+    panel.set_xlim(0.0, 1.25 * float(shown.max(initial=1.0)))
+    panel.set_xlabel("maximum load, data/s" if best.figure == "max_load" else "mean delay, ms")
+    panel.xaxis.set_major_locator(MaxNLocator(4))
+    panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")
+    panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8)
+    panel.grid(axis="y", visible=False)
+
+
+def _draw_map(panel: Axes, problem: Problem, answer: Answer) -> None:
+    """Clients in the colour of their home, brokers as large as their load."""
+    load, home = problem.workload, answer.placement.broker
+    flat = load.clients.x_km is not None and load.brokers.x_km is not None
+    names = ("x_km", "y_km") if flat else ("lon", "lat")
+    here = np.flatnonzero(home >= 0)
+    if len(here) > DOTS:
+        here = here[:: len(here) // DOTS + 1]
+    colours = plt.get_cmap("tab20")(np.arange(problem.brokers) % 20)
+    across, up = (getattr(load.clients, name) for name in names)
+    panel.scatter(across[here], up[here], s=5, c=colours[home[here]], linewidths=0, alpha=0.7)
+    loads = answer.judgement.load.per_broker
+    size = 30.0 + 320.0 * loads / max(float(loads.max(initial=0.0)), 1e-300)
+    across, up = (getattr(load.brokers, name) for name in names)
+    panel.scatter(across, up, s=size, c=colours, edgecolors="black", linewidths=1.0, zorder=3)
+    panel.set_xlabel("km" if flat else "longitude")
+    panel.set_ylabel("km" if flat else "latitude")
+    panel.set_aspect("equal" if flat else "auto", adjustable="datalim")
+    moved = answer.judgement.moves
+    note = f", {moved.units:,} moved" if moved else ""
+    panel.set_title(f"{answer.policy}: spread {answer.judgement.load.cov:.3f}{note}", fontsize=9)
+
+
+def _draw_links(comparison: Comparison, title: str) -> Figure:
     """Left: what arrives under each policy, against the bound. Right: how full each broker is."""
     sheet, panels = figure(1, 2, width=5.2, height=3.6)
     left, right = panels[0]

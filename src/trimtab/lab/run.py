@@ -73,7 +73,8 @@ def run(
             progressed(len(jobs) - len(waiting) + count, len(jobs))
 
     rows = [job | row for job in jobs for row in done[_key(job)]]
-    tables.write(pa.Table.from_pylist(rows), out / "rows.parquet")
+    columns = list(dict.fromkeys(name for row in rows for name in row))  # of all, for parts may differ
+    tables.write(pa.table({name: [row.get(name) for row in rows] for name in columns}), out / "rows.parquet")
     report = experiment.report(rows, out)
     began = json.loads((out / JOURNAL).read_text().splitlines()[0]).get("commit", "unknown")
     about = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
+    from trimtab.model.placement import Figure
     from trimtab.model.workload import Floats
 
 # A limit counts as kept when it is exceeded by no more than this share of it: real-valued rates do not add
@@ -34,6 +35,7 @@ class Load:
     """Data per second in and out of every broker."""
 
     per_broker: Floats  # (B,)
+    speed: Floats | None = None  # (B,) strength of each, 1 on average; None: all alike
 
     @property
     def max(self) -> float:
@@ -48,12 +50,62 @@ class Load:
         return float(self.per_broker.sum())
 
     @property
+    def levels(self) -> Floats:
+        """Load for its strength: what would be the load of a broker of mean strength. Endless where there is none."""
+        if self.speed is None:
+            return self.per_broker
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.per_broker > 0.0, self.per_broker / self.speed, 0.0)
+
+    @property
+    def level(self) -> float:
+        """The highest; where all are alike, the maximum load."""
+        return float(self.levels.max(initial=0.0))
+
+    @property
     def cov(self) -> float:
-        """Coefficient of variation over all brokers, idle ones included."""
-        return float(np.std(self.per_broker / self.mean)) if self.mean > 0.0 else 0.0
+        """Coefficient of variation of the levels, idle brokers included (Nguyen, (6)), not those without strength."""
+        levels = self.levels if self.speed is None else self.levels[self.speed > 0.0]
+        mean = float(levels.mean()) if len(levels) else 0.0
+        return float(np.std(levels / mean)) if mean > 0.0 else 0.0
+
+    def as_json(self) -> dict[str, float | None]:
+        level = self.level if np.isfinite(self.level) else None
+        return {"max": self.max, "mean": self.mean, "total": self.total, "level": level, "cov": self.cov}
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What it takes to get there from the current placement."""
+
+    units: int  # that have another broker than now
+    data: float  # data/s of their subscriptions
+    least: int  # no placement with so low a level of load takes fewer
 
     def as_json(self) -> dict[str, float]:
-        return {"max": self.max, "mean": self.mean, "total": self.total, "cov": self.cov}
+        return {"units": self.units, "data": self.data, "least": self.least}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delay:
+    """Of notifications, on average over all publications (Tanaka et al., (7) to (9)), and what it depends on."""
+
+    near_ms: float  # Y1: between clients and their homes
+    far_ms: float  # Y2: between homes, and to the cloud and back
+    kept: Floats  # (B,) theta: share of the processing that a broker has room for
+    storage: Floats  # (B,) messages that its topics keep
+    compute: Floats  # (B,) what processing them takes
+
+    @property
+    def mean_ms(self) -> float:
+        """Y."""
+        return self.near_ms + self.far_ms
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "mean_ms": self.mean_ms, "near_ms": self.near_ms, "far_ms": self.far_ms, "kept": self.kept.tolist(),
+            "storage": self.storage.tolist(), "compute": self.compute.tolist(),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +119,15 @@ class Judgement:
     unplaced: int
     violations: tuple[Violation, ...]
     load: Load
+    moves: Moves | None = None  # where there is a current placement
+    delay: Delay | None = None  # of homes, where the workload has the columns that it takes
+
+    def figure(self, name: Figure) -> float:
+        """The value that a bound of that name is about."""
+        if name == "delay":
+            assert self.delay is not None
+            return self.delay.mean_ms
+        return self.received if name == "received" else self.load.level
 
     @property
     def received_share(self) -> float:
@@ -90,4 +151,6 @@ class Judgement:
                 {"resource": v.resource, "broker": v.broker, "used": v.used, "limit": v.limit} for v in self.violations
             ],
             "load": self.load.as_json(),
+            "moves": self.moves.as_json() if self.moves else None,
+            "delay": self.delay.as_json() if self.delay else None,
         }

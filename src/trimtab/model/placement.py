@@ -17,16 +17,32 @@ UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 UNPLACED: Final = -1
 
 
+Figure = Literal["received", "max_load", "delay"]  # of a judgement, that a family's policies are held against
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Something proved about a problem: no placement has a better value of the family's objective."""
+    """Something proved about a problem: no placement has a better value of this figure."""
 
     kind: str  # how it was proved
     value: float
+    figure: Figure = "received"
+
+    @property
+    def more_is_better(self) -> bool:
+        return self.figure == "received"
 
     def proves(self, achieved: float) -> bool:
         """Whether ``achieved`` is optimal: it reaches the bound, up to rounding of the last digits."""
-        return bool(achieved >= self.value - 1e-12 * max(abs(self.value), abs(achieved)))
+        slack = 1e-12 * max(abs(self.value), abs(achieved))
+        return bool(achieved >= self.value - slack if self.more_is_better else achieved <= self.value + slack)
+
+    def gap(self, achieved: float) -> float:
+        """How far from the bound, as a share of it."""
+        if self.value <= 0.0:
+            return 0.0
+        ratio = achieved / self.value
+        return max(1.0 - ratio if self.more_is_better else ratio - 1.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

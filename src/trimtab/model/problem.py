@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from trimtab.errors import BadInput, BadTable
-from trimtab.model.placement import UNITS
+from trimtab.errors import BadInput, BadKnob, BadTable
+from trimtab.model.placement import UNITS, UNPLACED
 from trimtab.model.workload import SUB
 
 if TYPE_CHECKING:
-    from trimtab.model.placement import Unit
+    from trimtab.model.placement import Placement, Unit
     from trimtab.model.workload import Floats, Rows, Workload
+
+NEXT_TO_NOTHING: Final = 1e-9  # of the strongest broker's bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """What a way costs (Tanaka et al., 5.2 and 7.2)."""
+
+    ms_per_km: float = 0.1  # between clients and brokers, and between brokers
+    cloud_ms: float = 5.0  # from any broker to the cloud, one way
+
+    def __post_init__(self) -> None:
+        for name in ("ms_per_km", "cloud_ms"):
+            if not 0.0 <= getattr(self, name) < float("inf"):
+                raise BadKnob("delays", name, getattr(self, name), "zero or more")
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,9 +37,12 @@ class Problem:
 
     workload: Workload
     unit: Unit
+    current: Placement | None = None  # where everything is now, for policies that move as little as they need
+    delays: Delays = Delays()
 
     data_rate: Floats = field(init=False)  # (K,) d[k], data/s of one copy of topic k
     bandwidth: Floats = field(init=False)  # (B,) data/s of each broker; inf where none is given
+    speed: Floats = field(init=False)  # (B,) strength of each broker, 1 on average; 0: it cannot take anything
     topic: Rows = field(init=False)  # (S,) topic of each subscription
     client: Rows = field(init=False)  # (S,) client of each subscription
 
@@ -43,7 +61,8 @@ class Problem:
         everything = bool(subscribes.all())  # then the columns are shared, not copied
         topic = links.topic if everything else links.topic[subscribes]
         client = links.client if everything else links.client[subscribes]
-        for derived in (bandwidth, topic, client):
+        speed = _speed(bandwidth)
+        for derived in (bandwidth, speed, topic, client):
             derived.flags.writeable = False
         data_rate = load.topics.data_rate
         with np.errstate(over="ignore"):
@@ -51,9 +70,13 @@ class Problem:
         # Half the largest double leaves room for every sum that a policy or the judge forms.
         if not total < np.finfo(np.float64).max / 2 or not bandwidth[bandwidth < np.inf].sum() < np.inf:
             raise BadTable("workload", "rates or bandwidths add up to more than a double can hold; use larger units")
-        derived_columns = {"data_rate": data_rate, "bandwidth": bandwidth, "topic": topic, "client": client}
+        derived_columns = {
+            "data_rate": data_rate, "bandwidth": bandwidth, "speed": speed, "topic": topic, "client": client,
+        }  # fmt: skip
         for name, values in derived_columns.items():
             object.__setattr__(self, name, values)
+        if self.current is not None:
+            self.refuse_unless_mine(self.current, "the current placement")
 
     @property
     def units(self) -> int:
@@ -67,3 +90,23 @@ class Problem:
     @property
     def brokers(self) -> int:
         return len(self.bandwidth)
+
+    def refuse_unless_mine(self, placement: Placement, name: str = "placement") -> None:
+        """Whether a placement is an answer to this question at all."""
+        if placement.unit != self.unit:
+            raise BadTable(name, f"places {placement.unit}s, but the question is about {self.unit}s")
+        if len(placement) != self.units:
+            raise BadTable(name, f"has {len(placement):,} {self.unit}s, but the workload has {self.units:,}")
+        outside = (placement.broker < UNPLACED) | (placement.broker >= self.brokers)
+        if outside.any():
+            row = int(np.flatnonzero(outside)[0])
+            raise BadTable(name, f"broker {placement.broker[row]} is not one of the {self.brokers}", row)
+
+
+def _speed(bandwidth: Floats) -> Floats:
+    """All alike where no bandwidth is given, or one of them is endless; next to nothing is nothing."""
+    if not len(bandwidth) or not np.isfinite(bandwidth).all() or not bandwidth.any():
+        return np.ones(len(bandwidth))
+    share = bandwidth / bandwidth.max()
+    share[share < NEXT_TO_NOTHING] = 0.0
+    return np.asarray(share / share.mean())

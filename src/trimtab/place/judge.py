@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trimtab.errors import BadTable
-from trimtab.model.judgement import TOLERANCE, Judgement, Load, Violation
+from trimtab.model.judgement import TOLERANCE, Delay, Judgement, Load, Moves, Violation
 from trimtab.model.placement import UNPLACED
+from trimtab.place.client.bounds import least_moves
+from trimtab.place.client.delays import Field, has_delays
 
 if TYPE_CHECKING:
     from trimtab.model.placement import Placement
@@ -21,7 +22,7 @@ def judge(problem: Problem, placement: Placement) -> Judgement:
 
     O(L log L) time for L links, and about 25 bytes of memory a link.
     """
-    _refuse_another_problems_placement(problem, placement)
+    problem.refuse_unless_mine(placement)
     carrier = carriers(problem, placement)
     carried = carrier != UNPLACED
     topic, broker = (problem.topic, carrier) if carried.all() else (problem.topic[carried], carrier[carried])
@@ -36,7 +37,9 @@ def judge(problem: Problem, placement: Placement) -> Judgement:
         placed=served,
         unplaced=problem.units - served,
         violations=_exceeded(problem, "bandwidth", load, problem.bandwidth),
-        load=Load(load),
+        load=Load(load, problem.speed if problem.unit == "client" else None),
+        moves=_moves(problem, placement, load),
+        delay=_delay(problem, placement),
     )
 
 
@@ -65,18 +68,44 @@ def incoming(problem: Problem, placement: Placement, topic: Rows, broker: Rows) 
     return np.bincount(enters, weights=problem.data_rate[topics], minlength=problem.brokers).astype(np.float64)
 
 
+def _moves(problem: Problem, placement: Placement, load: Floats) -> Moves | None:
+    if problem.current is None:
+        return None
+    moved = placement.broker != problem.current.broker
+    owner = {"topic": problem.topic, "client": problem.client, "link": np.arange(len(problem.topic))}[problem.unit]
+    data = float(problem.data_rate[problem.topic][moved[owner]].sum())
+    least = 0
+    if problem.unit == "client":
+        least = least_moves(problem, Load(load, problem.speed).level)
+    return Moves(int(np.count_nonzero(moved)), data, least)
+
+
+def _delay(problem: Problem, placement: Placement) -> Delay | None:
+    if problem.unit != "client" or not has_delays(problem) or (placement.broker == UNPLACED).any():
+        return None
+    field = Field.of(problem)
+    home = placement.broker
+    owner = np.repeat(np.arange(field.clients), np.diff(field.begin))
+    at = home[owner]
+    shape = (len(field.spool), field.servers)
+    pair = field.topic.astype(np.int64) * field.servers + at
+    size = shape[0] * shape[1]
+    publishers = np.bincount(pair, weights=field.needs, minlength=size).reshape(shape)
+    subscribers = np.bincount(pair, weights=field.subscribes, minlength=size).reshape(shape)
+    spreads = np.bincount(pair, weights=field.spreads, minlength=size).reshape(shape)
+    storage = field.spool @ (publishers > 0)
+    compute = field.spool @ publishers
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kept = np.minimum(np.where(storage > field.storage, field.storage / storage, 1.0),
+                          np.where(compute > field.compute, field.compute / compute, 1.0))  # fmt: skip
+    weight = np.bincount(at, weights=field.publishes, minlength=field.servers)
+    ways = (spreads * (subscribers @ field.server_ms)).sum(axis=0)
+    near = float((field.near * field.home_ms[np.arange(field.clients), home]).sum())
+    far = float((2.0 * field.cloud_ms * (1.0 - kept) * weight + kept * ways).sum())
+    return Delay(near, far, kept, storage, compute)
+
+
 def _exceeded(problem: Problem, resource: str, used: Floats, limit: Floats) -> tuple[Violation, ...]:
     names = problem.workload.brokers.ids
     over = np.flatnonzero(used > limit * (1.0 + TOLERANCE))
     return tuple(Violation(resource, names[int(j)], float(used[j]), float(limit[j])) for j in over)
-
-
-def _refuse_another_problems_placement(problem: Problem, placement: Placement) -> None:
-    if placement.unit != problem.unit:
-        raise BadTable("placement", f"places {placement.unit}s, but the question is about {problem.unit}s")
-    if len(placement) != problem.units:
-        raise BadTable("placement", f"has {len(placement)} {problem.unit}s, but the workload has {problem.units}")
-    outside = (placement.broker < UNPLACED) | (placement.broker >= problem.brokers)
-    if outside.any():
-        row = int(np.flatnonzero(outside)[0])
-        raise BadTable("placement", f"broker {placement.broker[row]} is not one of the {problem.brokers}", row)

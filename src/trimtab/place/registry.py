@@ -20,11 +20,23 @@ class Family:
 
     unit: Unit
     question: str
-    bound: str  # "module:function" that bounds the objective for policies that prove nothing themselves
+    bounds: dict[str, str]  # objective -> "module:function" that bounds it, for policies that prove nothing themselves
+
+    @property
+    def objective(self) -> str:
+        """What is asked for if nothing is said."""
+        return next(iter(self.bounds))
 
 
 FAMILIES: Final = {
-    "link": Family("link", "most data received within every broker's bandwidth", "trimtab.place.link.bounds:quick"),
+    "link": Family(
+        "link", "most data received within every broker's bandwidth", {"received": "trimtab.place.link.bounds:quick"}
+    ),
+    "client": Family(
+        "client",
+        "least maximum load with few moves, or least delay",
+        {"load": "trimtab.place.client.bounds:least_load", "delay": "trimtab.place.client.bounds:least_delay"},
+    ),
 }
 
 POLICIES: Final = {
@@ -33,6 +45,17 @@ POLICIES: Final = {
     "link/mkpbs": "trimtab.place.link.mkpbs:Mkpbs",
     "link/ilp": "trimtab.place.link.ilp:Ilp",
     "link/trim": "trimtab.place.link.trim:Trim",
+    "client/random": "trimtab.place.client.simple:Random",
+    "client/round-robin": "trimtab.place.client.simple:RoundRobin",
+    "client/nearest": "trimtab.place.client.simple:Nearest",
+    "client/otos": "trimtab.place.client.otos:Otos",
+    "client/otos-centroid": "trimtab.place.client.otos:OtosCentroid",
+    "client/reloc": "trimtab.place.client.reloc:Reloc",
+    "client/ldm": "trimtab.place.client.bad:Ldm",
+    "client/sdm": "trimtab.place.client.bad:Sdm",
+    "client/gsh": "trimtab.place.client.bad:Gsh",
+    "client/multistage": "trimtab.place.client.bad:Multistage",
+    "client/trim": "trimtab.place.client.trim:Trim",
 }
 
 
@@ -74,9 +97,13 @@ def policy_with(name: str, **offered: Any) -> Policy:
     return policy(name, **{knob: value for knob, value in offered.items() if knob in own})
 
 
-def family_bound(family_name: str, problem: Problem) -> Bound:
+def family_bound(family_name: str, problem: Problem, objective: str | None = None) -> Bound:
     """A bound that is cheap to have and valid for every placement of the family."""
-    bound: Bound = _load(find_family(family_name).bound)(problem)
+    family = find_family(family_name)
+    wanted = objective or family.objective
+    if wanted not in family.bounds:
+        raise UnknownName(f"objective of {family_name}", wanted, family.bounds)
+    bound: Bound = _load(family.bounds[wanted])(problem)
     return bound
 
 

@@ -274,6 +274,3 @@ def _draw(rows: list[Row], out: Path) -> None:
     right.set_ylabel("time of all moves / topics, ms")
     right.legend(fontsize=8)
     plots.save(sheet, out / "downtime.png")
-
-
-EXPERIMENT = Downtime()

@@ -361,6 +361,3 @@ def _draw(rows: list[Row], out: Path) -> None:
     panel.set_ylabel("share of deliveries above")
     panel.legend(fontsize=8)
     plots.save(sheet, out / "handover.png")
-
-
-EXPERIMENT = Handover()

@@ -215,6 +215,3 @@ def _draw(rows: list[Row], out: Path) -> None:
         panel.set_ylabel("data received, % of trim's bound")
         panel.legend(fontsize=7)
     plots.save(sheet, out / "share-of-bound.png")
-
-
-EXPERIMENT = MaxDataGrid()

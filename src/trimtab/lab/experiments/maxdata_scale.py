@@ -164,6 +164,3 @@ def _draw(rows: list[Row], out: Path) -> None:
     last.set_xlabel("links")
     last.set_ylabel("seconds")
     plots.save(sheet, out / "figures-10-13.png")
-
-
-EXPERIMENT = MaxDataScale()

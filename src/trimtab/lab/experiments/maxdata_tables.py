@@ -110,6 +110,3 @@ def _draw(rows: list[Row], out: Path) -> None:
         panel.set_xticks(machines)
     panels[0, 0].legend()
     plots.save(sheet, out / "tables.png")
-
-
-EXPERIMENT = MaxDataTables()

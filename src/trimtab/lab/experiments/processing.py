@@ -403,6 +403,3 @@ def _draw(curves: Curves, out: Path) -> None:
         if of:
             panel.legend(fontsize=8)
     plots.save(sheet, out / "processing.png")
-
-
-EXPERIMENT = Processing()

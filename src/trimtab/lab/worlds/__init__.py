@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from trimtab.errors import UnknownName
+from trimtab.lab.worlds.bad import Bad
 from trimtab.lab.worlds.maxdata import MaxData
+from trimtab.lab.worlds.reloc import RelocField
 
 if TYPE_CHECKING:
     from trimtab.model.workload import Workload
@@ -17,7 +19,7 @@ class World(Protocol):
     def make(self, seed: int) -> Workload: ...
 
 
-WORLDS: Final[dict[str, type[World]]] = {"maxdata": MaxData}
+WORLDS: Final[dict[str, type[World]]] = {"maxdata": MaxData, "bad": Bad, "reloc": RelocField}
 
 
 def world_class(name: str) -> type[World]:

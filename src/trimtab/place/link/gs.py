@@ -21,6 +21,7 @@ class Gs:
     """
 
     may_leave_unplaced: ClassVar[bool] = True
+    keeps_limits: ClassVar[bool] = True
 
     def place(self, problem: Problem) -> Placement:
         return Placement("link", greedy_links(problem.topic, problem.data_rate, problem.bandwidth, False))
@@ -35,6 +36,7 @@ class GsStrict:
     """
 
     may_leave_unplaced: ClassVar[bool] = True
+    keeps_limits: ClassVar[bool] = True
 
     def place(self, problem: Problem) -> Placement:
         return Placement("link", greedy_links(problem.topic, problem.data_rate, problem.bandwidth, True))

@@ -36,6 +36,7 @@ class Ilp:
     stop: Stop = NO_LIMIT
 
     may_leave_unplaced: ClassVar[bool] = True
+    keeps_limits: ClassVar[bool] = True
 
     def place(self, problem: Problem) -> Placement:
         instance = Instance.of(problem)

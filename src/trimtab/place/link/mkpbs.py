@@ -32,6 +32,7 @@ class Mkpbs:
     """
 
     may_leave_unplaced: ClassVar[bool] = True
+    keeps_limits: ClassVar[bool] = True
 
     def place(self, problem: Problem) -> Placement:
         instance = Instance.of(problem)

@@ -62,6 +62,7 @@ class Trim:
     stop: Stop = NO_LIMIT
 
     may_leave_unplaced: ClassVar[bool] = True
+    keeps_limits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.effort < float("inf"):

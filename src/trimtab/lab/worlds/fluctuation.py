@@ -1,0 +1,52 @@
+"""Rates that rise and fall (Nguyen et al., DEBS'19, 6.2.1), in virtual time.
+
+Every minute a quarter of the backend subscriptions is chosen to rise at some time within the next three minutes;
+whatever has risen falls back four to six minutes later. Not said there, and chosen here: it rises to 1.5 to 3 times as
+much, and what is up already is left alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+CHOSEN: Final = 0.25
+EVERY_S: Final = 60.0
+WITHIN_S: Final = 180.0
+LASTS_S: Final = (240.0, 360.0)
+FACTOR: Final = (1.5, 3.0)
+
+
+class Fluctuation:
+    """Factors of all rates over ``minutes``; drawn once, so that every policy sees the same."""
+
+    def __init__(self, topics: int, minutes: float, seed: int) -> None:
+        rng = np.random.default_rng((seed, 1))
+        rises, falls, which, factors = [], [], [], []
+        until = np.zeros(topics)  # when each is back again
+        for start in np.arange(0.0, minutes * 60.0, EVERY_S):
+            chosen = np.flatnonzero(until <= start)
+            chosen = rng.choice(chosen, min(int(CHOSEN * topics), len(chosen)), replace=False)
+            up = start + rng.uniform(0.0, WITHIN_S, len(chosen))
+            down = up + rng.uniform(*LASTS_S, len(chosen))
+            until[chosen] = down
+            rises.append(up)
+            falls.append(down)
+            which.append(chosen)
+            factors.append(rng.uniform(*FACTOR, len(chosen)))
+        self._topics = topics
+        self._rises, self._falls = np.concatenate(rises), np.concatenate(falls)
+        self._which, self._factor = np.concatenate(which), np.concatenate(factors)
+
+    def at(self, time_s: float) -> Floats:
+        """The factor of every rate."""
+        up = (self._rises <= time_s) & (time_s < self._falls)
+        factor = np.ones(self._topics)
+        factor[self._which[up]] = self._factor[up]
+        return factor

@@ -1,0 +1,136 @@
+"""RELOC's field (Tanaka et al., Section 7): servers on a grid, topics' members around places of their own.
+
+Who belongs to a topic comes from a file of lists, in the form of the paper's Figure 7 or 8, or is made up with the same
+shape: lists of 8 to 21, and three in four people on one list only. Chosen where the paper says nothing: who is on
+several lists lives where the first one is; a place outside the field is drawn again (cut off, people would pile up at
+the border). Everybody publishes and subscribes, and equally often.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from trimtab.errors import BadInput, BadKnob
+from trimtab.lab.worlds.maxdata import option
+from trimtab.model.ids import Ids
+from trimtab.model.workload import PUB, SUB, Brokers, Clients, Links, Topics, Workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Whole = NDArray[np.int64]
+
+SIZES: Final = (8, 21)  # of a list; Figure 13
+MEAN: Final = 14.6
+SD: Final = 3.3
+LISTS_OF_ONE: Final = (0.79, 0.16, 0.04, 0.01)  # share of people on one, two, three, four lists
+
+
+@dataclass(frozen=True, slots=True)
+class RelocField:
+    topics: int = option(64, "how many topics")
+    grid: int = option(4, "servers in a row, and rows")
+    sigma: float = option(5.0, "how far a topic's members are from its middle, km")
+    side: float = option(25.0, "of the field, km")
+    per_member: float = option(2.0, "messages that a topic keeps for each of its members")
+    storage: float = option(640.0, "messages that fit at a server")
+    compute: float = option(3200.0, "publishers x messages kept that a server can process")
+    lists: str = option("", "file of membership lists, a topic each line; made up if left out")
+
+    def __post_init__(self) -> None:
+        for name in ("topics", "grid"):
+            if getattr(self, name) < 1:
+                raise BadKnob("reloc", name, getattr(self, name), "at least 1")
+        for name in ("sigma", "side", "per_member", "storage", "compute"):
+            if not 0.0 <= getattr(self, name) < float("inf"):
+                raise BadKnob("reloc", name, getattr(self, name), "zero or more")
+        if self.side == 0.0:
+            raise BadKnob("reloc", "side", self.side, "above zero")
+
+    def make(self, seed: int) -> Workload:
+        rng = np.random.default_rng(seed)
+        lists = read_lists(Path(self.lists), self.topics) if self.lists else made_up(self.topics, rng)
+        names = list(dict.fromkeys(name for members in lists for name in members))
+        row = {name: at for at, name in enumerate(names)}
+        place = np.full((len(names), 2), np.nan)
+        for members in lists:
+            middle = rng.uniform(0.0, self.side, 2)
+            for name in members:
+                if np.isnan(place[row[name], 0]):
+                    place[row[name]] = self._around(middle, rng)
+        step = self.side / self.grid
+        line = step / 2.0 + step * np.arange(self.grid)
+        size = np.array([len(members) for members in lists], np.float64)
+        topic = np.repeat(np.arange(len(lists)), size.astype(int))
+        client = np.array([row[name] for members in lists for name in members], np.int64)
+        both = np.tile(np.array([PUB, SUB], np.int8), len(topic))
+        return Workload(
+            Topics(Ids.numbered("t", len(lists)), rate=size, spool=self.per_member * size),
+            Clients(Ids(names, table="clients"), x_km=place[:, 0], y_km=place[:, 1]),
+            Brokers(
+                Ids.numbered("s", self.grid**2), storage=np.full(self.grid**2, self.storage),
+                compute=np.full(self.grid**2, self.compute),
+                x_km=np.tile(line, self.grid), y_km=np.repeat(line, self.grid),
+            ),
+            Links(np.repeat(topic, 2), np.repeat(client, 2), both),
+        )  # fmt: skip
+
+    def _around(self, middle: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+        while True:
+            place: NDArray[np.float64] = rng.normal(middle, self.sigma)
+            if ((place >= 0.0) & (place <= self.side)).all():
+                return place
+
+
+def made_up(topics: int, rng: np.random.Generator) -> list[list[str]]:
+    """Lists with the degrees of the paper's."""
+    size = np.clip(np.rint(rng.normal(MEAN, SD, topics)), *SIZES).astype(int)
+    free = size.copy()
+    lists: list[list[str]] = [[] for _ in range(topics)]
+    number = 0
+    while free.any():
+        open_lists = np.flatnonzero(free)
+        many = min(1 + int(rng.choice(len(LISTS_OF_ONE), p=LISTS_OF_ONE)), len(open_lists))
+        chosen = rng.choice(open_lists, many, replace=False, p=free[open_lists] / free.sum())
+        for at in chosen:
+            lists[at].append(f"c{number}")
+        free[chosen] -= 1
+        number += 1
+    return lists
+
+
+def read_lists(path: Path, most: int) -> list[list[str]]:
+    """The first ``most`` lines: ``follower, [followee, followee, ...]`` or ``topic, member, member, ...``.
+
+    In the first form the follower is a member, too.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from None
+    lists: list[list[str]] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        if len(lists) == most:
+            break
+        follower = re.fullmatch(r"\s*([^\s,\[\]]+)\s*,\s*\[(.*)\]\s*", line)
+        text = f"{follower[1]},{follower[2]}" if follower else line.partition(",")[2]
+        members = [name.strip() for name in text.split(",")]
+        if not all(members) or any(mark in name for name in members for mark in "[] \t") or len(members) < 2:
+            raise BadInput(
+                f"{path}, line {number}: '{line[:60]}' is no membership list; one is 'follower, [followee, ...]' or "
+                "'topic, member, member, ...' with two members or more"
+            )
+        if len(set(members)) < len(members):
+            twice = next(name for name in members if members.count(name) > 1)
+            raise BadInput(f"{path}, line {number}: '{twice}' stands twice")
+        lists.append(members)
+    if len(lists) < most:
+        raise BadInput(f"{path} has {len(lists)} lists, but --topics asks for {most}")
+    return lists

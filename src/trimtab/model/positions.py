@@ -1,0 +1,52 @@
+"""Where clients and brokers are, and how far that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from trimtab.errors import MissingColumn
+
+if TYPE_CHECKING:
+    from trimtab.model.workload import Brokers, Clients, Floats, Rows
+
+EARTH_KM: Final = 6371.0088  # mean radius
+AT_ONCE: Final = 1 << 22  # distances held at a time
+WHY: Final = "how far clients and brokers are apart; lat and lon, or x_km and y_km, in both tables"
+
+
+def points(clients: Clients, brokers: Brokers) -> tuple[Floats, Floats]:
+    """Both in one space: the plane in km, or the unit sphere."""
+    for names in (("x_km", "y_km"), ("lat", "lon")):
+        columns = [[getattr(table, name) for name in names] for table in (clients, brokers)]
+        if all(values is not None for table in columns for values in table):
+            flat = names[0] == "x_km"
+            client, broker = (np.stack(table, axis=1) if flat else _on_sphere(*table) for table in columns)
+            return client, broker
+    names = ("x_km", "y_km") if any(table.x_km is not None for table in (clients, brokers)) else ("lat", "lon")
+    table, name = next((table, name) for table in (clients, brokers) for name in names if getattr(table, name) is None)
+    raise MissingColumn(table.name, name, table.present(), WHY)
+
+
+def _on_sphere(lat: Floats, lon: Floats) -> Floats:
+    up, around = np.radians(lat), np.radians(lon)
+    return np.stack([np.cos(up) * np.cos(around), np.cos(up) * np.sin(around), np.sin(up)], axis=1)
+
+
+def km_between(one: Floats, other: Floats) -> Floats:
+    """(len(one), len(other)) of points of the same space: along a straight line, or along the great circle."""
+    square = ((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
+    straight: Floats = np.sqrt(square)
+    if one.shape[1] == 2:
+        return straight
+    return 2.0 * EARTH_KM * np.arcsin(np.minimum(straight / 2.0, 1.0))
+
+
+def nearest(clients: Clients, brokers: Brokers, among: Rows) -> Rows:
+    """For every client, the place in ``among`` (rows of brokers) of the nearest; the first of those alike."""
+    client, broker = points(clients, brokers)
+    broker = broker[among]
+    step = max(1, AT_ONCE // max(len(among), 1))
+    parts = [km_between(client[at : at + step], broker).argmin(axis=1) for at in range(0, len(client), step)]
+    return np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)

@@ -1,0 +1,1 @@
+"""Homes for clients (Nguyen et al., DEBS'19; Tanaka et al., RELOC)."""

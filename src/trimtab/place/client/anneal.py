@@ -1,0 +1,199 @@
+"""Search for homes of the least delay: simulated annealing (Kirkpatrick et al., 1983) on the exact objective.
+
+The state is what the objective is made of (``delays``), so a move costs O(its topics x servers). Three kinds of moves:
+to the home of somebody who shares a topic, all of a topic's clients at a server together (storage is freed only when
+the last publisher has left), and to any server. Tanaka et al. leave a comparison with better solutions to future work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trimtab.place.compiled import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.workload import Floats, Rows
+
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.int8]
+
+
+@compiled
+def shift(
+    begin: Ints, topic: Rows, publishes: Floats, spreads: Floats, subscribes: Flags, needs: Flags, near: Floats,
+    home_ms: Floats, server_ms: Floats, spool: Floats,
+    home: Rows, subs: Rows, pubs: Rows, far: Floats, sums: Floats, m: int, to: int,
+) -> None:  # fmt: skip
+    """Client ``m`` moves to ``to``. Rows of ``sums``: weight W, ways Q, storage and compute in use; [4, 0] is Y1."""
+    at = home[m]
+    sums[4, 0] += near[m] * (home_ms[m, to] - home_ms[m, at])
+    for e in range(begin[m], begin[m + 1]):
+        n = topic[e]
+        if subscribes[e]:
+            for j in range(len(server_ms)):
+                if pubs[n, j]:
+                    sums[1, j] += far[n, j] * (server_ms[j, to] - server_ms[j, at])
+            subs[n, at] -= 1
+            subs[n, to] += 1
+        if needs[e]:
+            left, comes = 0.0, 0.0
+            for j in range(len(server_ms)):
+                if subs[n, j]:
+                    left += subs[n, j] * server_ms[at, j]
+                    comes += subs[n, j] * server_ms[to, j]
+            sums[1, at] -= spreads[e] * left
+            sums[1, to] += spreads[e] * comes
+            far[n, at] -= spreads[e]
+            far[n, to] += spreads[e]
+            sums[0, at] -= publishes[e]
+            sums[0, to] += publishes[e]
+            pubs[n, at] -= 1
+            if pubs[n, at] == 0:
+                sums[2, at] -= spool[n]
+            if pubs[n, to] == 0:
+                sums[2, to] += spool[n]
+            pubs[n, to] += 1
+            sums[3, at] -= spool[n]
+            sums[3, to] += spool[n]
+    home[m] = to
+
+
+@compiled
+def begun(
+    begin: Ints, topic: Rows, publishes: Floats, spreads: Floats, subscribes: Flags, needs: Flags, near: Floats,
+    home_ms: Floats, server_ms: Floats, spool: Floats, home: Rows,
+) -> tuple[Rows, Rows, Floats, Floats]:  # fmt: skip
+    """Counts and sums of a placement; see ``shift``."""
+    topics, servers = len(spool), len(server_ms)
+    subs, pubs = np.zeros((topics, servers), np.int32), np.zeros((topics, servers), np.int32)
+    far, sums = np.zeros((topics, servers)), np.zeros((5, max(servers, 1)))
+    for m in range(len(home)):
+        at = home[m]
+        sums[4, 0] += near[m] * home_ms[m, at]
+        for e in range(begin[m], begin[m + 1]):
+            n = topic[e]
+            subs[n, at] += subscribes[e]
+            if needs[e]:
+                if pubs[n, at] == 0:
+                    sums[2, at] += spool[n]
+                pubs[n, at] += 1
+                far[n, at] += spreads[e]
+                sums[0, at] += publishes[e]
+                sums[3, at] += spool[n]
+    for n in range(topics):
+        for j in range(servers):
+            if pubs[n, j]:
+                for to in range(servers):
+                    sums[1, j] += far[n, j] * subs[n, to] * server_ms[j, to]
+    return subs, pubs, far, sums
+
+
+@compiled
+def kept_share(storage: float, compute: float, stored: float, busy: float) -> float:
+    """theta (2); 1 where nothing is needed."""
+    share = 1.0
+    if stored > storage:
+        share = storage / stored
+    if busy > compute:
+        share = min(share, compute / busy)
+    return share
+
+
+@compiled
+def delay(sums: Floats, storage: Floats, compute: Floats, cloud_ms: float) -> float:
+    """Y."""
+    total: float = sums[4, 0]
+    for j in range(len(storage)):
+        share = kept_share(storage[j], compute[j], sums[2, j], sums[3, j])
+        total += 2.0 * cloud_ms * (1.0 - share) * sums[0, j] + share * sums[1, j]
+    return total
+
+
+@compiled
+def best_delay(
+    begin: Ints, topic: Rows, publishes: Floats, spreads: Floats, subscribes: Flags, needs: Flags, near: Floats,
+    home_ms: Floats, server_ms: Floats, spool: Floats, storage: Floats, compute: Floats, cloud_ms: float,
+) -> float:  # fmt: skip
+    """The least delay of all placements, tried one after the other."""
+    clients, servers = len(near), len(storage)
+    home = np.zeros(clients, np.int32)
+    subs, pubs, far, sums = begun(
+        begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, home
+    )
+    best = delay(sums, storage, compute, cloud_ms)
+    while True:
+        m = 0
+        while m < clients:  # the next number, a digit for each client
+            to = home[m] + 1 if home[m] + 1 < servers else 0
+            shift(
+                begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool,
+                home, subs, pubs, far, sums, m, to,
+            )  # fmt: skip
+            if to:
+                break
+            m += 1
+        if m == clients:
+            return best
+        best = min(best, delay(sums, storage, compute, cloud_ms))
+
+
+@compiled
+def anneal(
+    begin: Ints, topic: Rows, publishes: Floats, spreads: Floats, subscribes: Flags, needs: Flags, near: Floats,
+    home_ms: Floats, server_ms: Floats, spool: Floats, storage: Floats, compute: Floats, cloud_ms: float,
+    member_begin: Ints, member: Rows, start: Rows, steps: int, hot: float, cold: float,
+    rng: np.random.Generator,
+) -> tuple[Rows, float]:  # fmt: skip
+    """The best placement met on the way, and its delay. ``hot`` and ``cold`` are shares of the mean way of a client."""
+    clients, servers = len(start), len(storage)
+    home = start.copy()
+    subs, pubs, far, sums = begun(
+        begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, home
+    )
+    now = delay(sums, storage, compute, cloud_ms)
+    best, best_home = now, home.copy()
+    group = np.empty(clients, np.int32)
+    for step in range(steps):
+        heat = hot * (cold / hot) ** (step / steps) * now / clients
+        m = rng.integers(0, clients)
+        links = begin[m + 1] - begin[m]
+        draw = rng.random()
+        at = home[m]
+        many = 1
+        group[0] = m
+        to = int(rng.integers(0, servers))
+        if links and draw < 0.8:
+            n = topic[begin[m] + rng.integers(0, links)]
+            size = member_begin[n + 1] - member_begin[n]
+            if draw < 0.7 or rng.random() < 0.7:
+                to = home[member[member_begin[n] + rng.integers(0, size)]]
+            if draw >= 0.5:
+                many = 0
+                for p in range(member_begin[n], member_begin[n + 1]):
+                    if home[member[p]] == at:
+                        group[many] = member[p]
+                        many += 1
+        if to == at:
+            continue
+        for g in range(many):
+            shift(
+                begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool,
+                home, subs, pubs, far, sums, group[g], to,
+            )  # fmt: skip
+        then = delay(sums, storage, compute, cloud_ms)
+        if then <= now or rng.random() < np.exp((now - then) / heat):
+            now = then
+            if now < best * (1.0 - 1e-12):
+                best = now
+                best_home[:] = home
+        else:
+            for g in range(many):
+                shift(
+                    begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool,
+                    home, subs, pubs, far, sums, group[g], at,
+                )  # fmt: skip
+    return best_home, best

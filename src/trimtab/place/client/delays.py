@@ -1,0 +1,123 @@
+"""How long notifications take (Tanaka et al., RELOC, Section 5), in columns.
+
+A publication by client m of topic n, processed at m's home l, reaches a subscriber m' homed at l' after
+``dH[m,l] + dS[l,l'] + dH[m',l']``, or, where l has not the room, by way of the cloud: ``dH[m,l] + 2 dC + dH[m',l']``.
+A server keeps ``theta`` of the processing: what its storage and compute suffice for, of what its topics need (2).
+
+Read as follows. theta is the share that is *kept* (printed "delegation ratio"), 1 at a server that needs nothing. In
+(6) and the text, the subscriber's way is ``dH[m',l']``. (8) and (9) divide by I once, so that Y = Y1 + Y2. A topic is
+at a server if one of its publishers is. A topic's publishers share its rate, each publication counts by it, and whoever
+subscribes to what he publishes is not told of it by himself. With rates in proportion to members this is the paper's Y.
+
+What makes it cheap: the first and last parts are a sum over clients, each with a weight of its own (``near``), and the
+middle needs only counts of a topic's links at each server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trimtab.errors import BadInput
+from trimtab.model.positions import km_between, points
+from trimtab.model.workload import PUB
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.problem import Problem
+    from trimtab.model.workload import Floats, Rows
+
+    Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """Delays, needs and limits. Client m has links ``begin[m]:begin[m + 1]``, one for each topic it has to do with."""
+
+    begin: Ints  # (M + 1,)
+    topic: Rows  # of each link
+    publishes: Floats  # of each link: weight of its publications, all together 1; 0: it only subscribes
+    spreads: Floats  # of each link: weight of one of its deliveries
+    subscribes: NDArray[np.int8]  # of each link: 1 or 0
+    needs: NDArray[np.int8]  # of each link: 1 if it publishes, so that its topic is at its home
+    near: Floats  # (M,) weight of a client's way to its home, as a publisher and as a subscriber
+    home_ms: Floats  # (M, L)
+    server_ms: Floats  # (L, L)
+    spool: Floats  # (N,) u
+    storage: Floats  # (L,) A
+    compute: Floats  # (L,) B
+    cloud_ms: float
+
+    @classmethod
+    def of(cls, problem: Problem) -> Field:
+        load, delays = problem.workload, problem.delays
+        spool = load.topics.need("spool", "messages kept for processing; delays depend on where they fit")
+        storage = load.brokers.need("storage", "messages that fit")
+        compute = load.brokers.need("compute", "publishers x messages kept that it can process")
+        client, broker = points(load.clients, load.brokers)
+        begin, topic, published, subscribed = _merged(problem)
+        publishers = np.bincount(topic, weights=published, minlength=len(spool))
+        subscribers = np.bincount(topic, weights=subscribed, minlength=len(spool))
+        others = subscribers[topic] - (published * subscribed)
+        counts = (published == 1) & (others > 0)
+        weight = np.where(counts, load.topics.rate[topic] / np.maximum(publishers[topic], 1), 0.0)
+        total = weight.sum()
+        weight = weight / total if total > 0.0 else weight
+        spreads = np.where(counts, weight / np.maximum(others, 1), 0.0)
+        told = np.bincount(topic, weights=spreads, minlength=len(spool))  # what one subscriber of a topic is told
+        owner = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
+        near = np.bincount(
+            owner, weights=weight + subscribed * (told[topic] - spreads), minlength=len(begin) - 1
+        ).astype(np.float64)
+        return cls(
+            begin, topic, weight, spreads, subscribed.astype(np.int8), published.astype(np.int8), near,
+            delays.ms_per_km * km_between(client, broker), delays.ms_per_km * km_between(broker, broker),
+            spool, storage, compute, delays.cloud_ms,
+        )  # fmt: skip
+
+    @property
+    def clients(self) -> int:
+        return len(self.near)
+
+    @property
+    def servers(self) -> int:
+        return len(self.storage)
+
+
+def has_delays(problem: Problem) -> bool:
+    """Whether the workload says what delays depend on."""
+    topics, brokers, clients = problem.workload.topics, problem.workload.brokers, problem.workload.clients
+    placed = any(
+        all(getattr(table, name) is not None for table in (clients, brokers) for name in names)
+        for names in (("x_km", "y_km"), ("lat", "lon"))
+    )
+    return placed and all(each is not None for each in (topics.spool, brokers.storage, brokers.compute))
+
+
+def refuse_what_never_fits(problem: Problem) -> None:
+    """Every topic that is published must be at one broker at least, wherever clients are."""
+    load = problem.workload
+    spool = load.topics.need("spool", "messages kept for processing; delays depend on where they fit")
+    storage = load.brokers.need("storage", "messages that fit")
+    published = np.unique(load.links.topic[load.links.role == PUB])
+    needed, there = float(spool[published].sum()), float(storage.sum())
+    if needed > there:
+        raise BadInput(
+            f"topics keep {needed:,.0f} messages, but all brokers together hold {there:,.0f}: {needed - there:,.0f} "
+            "too many; raise the brokers' storage or lower the topics' spool"
+        )
+
+
+def _merged(problem: Problem) -> tuple[Ints, Rows, Floats, Floats]:
+    """One row for each (client, topic), with both roles."""
+    links = problem.workload.links
+    topics = max(len(problem.workload.topics), 1)
+    key = links.client.astype(np.int64) * topics + links.topic
+    pairs, at = np.unique(key, return_inverse=True)
+    published = np.bincount(at, weights=links.role == PUB, minlength=len(pairs)).astype(np.float64)
+    subscribed = np.bincount(at, weights=links.role != PUB, minlength=len(pairs)).astype(np.float64)
+    begin = np.searchsorted(pairs, np.arange(len(problem.workload.clients) + 1) * topics)
+    return begin.astype(np.int64), (pairs % topics).astype(np.int32), published, subscribed

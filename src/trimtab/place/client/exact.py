@@ -1,0 +1,82 @@
+"""All placements of a few clients, tried one after the other: the least maximum load, proved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trimtab.place.compiled import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.workload import Floats, Rows
+
+    Ints = NDArray[np.int64]
+
+
+@compiled
+def best_of_all(
+    begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, order: Rows, known: Rows, level: float,
+    nodes: int,
+) -> tuple[Rows, bool]:  # fmt: skip
+    """Better homes than ``known``, whose level of load is ``level``, if there are any; whether all were looked at.
+
+    Depth first, the heaviest client first; what is as high as the best already is not followed, and of empty brokers
+    that are alike only the first is tried.
+    """
+    clients, brokers = len(order), len(speed)
+    count = np.zeros((len(rate), brokers), np.int32)
+    load = np.zeros(brokers)
+    before = np.zeros(clients)  # load of the chosen broker without this client: exact when it goes back
+    chosen = np.full(clients, -1, np.int32)
+    best = known.copy()
+    least = level * (1.0 - 1e-12)
+    depth = 0
+    while depth >= 0:
+        i = order[depth]
+        at = chosen[depth]
+        if at >= 0:
+            for s in range(begin[i], begin[i + 1]):
+                count[topic[s], at] -= 1
+            load[at] = before[depth]
+        found = False
+        while not found and at + 1 < brokers:
+            at += 1
+            if speed[at] <= 0.0:
+                continue
+            twin = False
+            if load[at] == 0.0:
+                for j in range(at):
+                    twin |= load[j] == 0.0 and speed[j] == speed[at]
+            if twin:
+                continue
+            more = weight[i]
+            for s in range(begin[i], begin[i + 1]):
+                if not count[topic[s], at]:
+                    more += rate[topic[s]]
+            found = (load[at] + more) / speed[at] < least
+        nodes -= 1
+        if nodes < 0:
+            return best, False
+        if not found:
+            chosen[depth] = -1
+            depth -= 1
+            continue
+        chosen[depth] = at
+        before[depth] = load[at]
+        load[at] += more
+        for s in range(begin[i], begin[i + 1]):
+            count[topic[s], at] += 1
+        if depth + 1 < clients:
+            depth += 1
+            continue
+        high = 0.0
+        for j in range(brokers):
+            if speed[j] > 0.0:
+                high = max(high, load[j] / speed[j])
+        least = high * (1.0 - 1e-12)
+        for d in range(clients):
+            best[order[d]] = chosen[d]
+    return best, True

@@ -1,0 +1,113 @@
+"""The client question in columns: what each client subscribes to, and how strong each broker is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from trimtab.errors import TooLarge
+from trimtab.model.placement import UNPLACED
+from trimtab.place.compiled import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.problem import Problem
+    from trimtab.model.workload import Floats, Rows
+
+    Ints = NDArray[np.int64]
+    Counts = NDArray[np.int32]
+
+MOST_COUNTS: Final = 1 << 29  # brokers x topics, four bytes each
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instance:
+    """What a client policy needs of a problem. Client i subscribes to ``topic[begin[i]:begin[i + 1]]``."""
+
+    begin: Ints  # (clients + 1,)
+    topic: Rows  # (S,) grouped by client
+    rate: Floats  # (K,) data/s: lambda of a backend subscription
+    weight: Floats  # (clients,) data/s that a client receives: u
+    speed: Floats  # (B,) strength of each broker, 1 on average; 0: it takes nobody
+
+    @classmethod
+    def of(cls, problem: Problem) -> Instance:
+        size = problem.brokers * len(problem.data_rate)
+        if size > MOST_COUNTS:
+            raise TooLarge(
+                f"{problem.brokers:,} brokers x {len(problem.data_rate):,} topics are {size:,} counts; "
+                f"client policies keep at most {MOST_COUNTS:,}"
+            )
+        begin, topic = grouped(problem.client, problem.topic, problem.units)
+        weight = weights(begin, topic, problem.data_rate)
+        return cls(begin, topic, problem.data_rate, weight, problem.speed)
+
+    @property
+    def clients(self) -> int:
+        return len(self.weight)
+
+    @property
+    def brokers(self) -> int:
+        return len(self.speed)
+
+    def by_weight(self) -> Rows:
+        """Clients, the heaviest first, those alike in the order of their rows."""
+        return np.argsort(-self.weight, kind="stable").astype(np.int32)
+
+    def counts(self, home: Rows) -> tuple[Counts, Floats]:
+        """``count[k, j]``, Nguyen's n_jk (3), a topic's in one place of memory; and the load of every broker (5)."""
+        return tally(self.begin, self.topic, self.rate, home, self.brokers)
+
+
+@compiled
+def grouped(client: Rows, topic: Rows, clients: int) -> tuple[Ints, Rows]:
+    """Topics of every client, in the order of the table: by counting, so in one pass over each column."""
+    begin = np.zeros(clients + 1, np.int64)
+    for i in client:
+        begin[i + 1] += 1
+    for i in range(clients):
+        begin[i + 1] += begin[i]
+    free = begin[:-1].copy()
+    made = np.empty(len(topic), np.int32)
+    for s in range(len(topic)):
+        i = client[s]
+        made[free[i]] = topic[s]
+        free[i] += 1
+    return begin, made
+
+
+@compiled
+def weights(begin: Ints, topic: Rows, rate: Floats) -> Floats:
+    made = np.zeros(len(begin) - 1)
+    for i in range(len(made)):
+        for s in range(begin[i], begin[i + 1]):
+            made[i] += rate[topic[s]]
+    return made
+
+
+@compiled
+def tally(begin: Ints, topic: Rows, rate: Floats, home: Rows, brokers: int) -> tuple[Counts, Floats]:
+    count = np.zeros((len(rate), brokers), np.int32)
+    load = np.zeros(brokers)
+    for i in range(len(home)):
+        j = home[i]
+        if j < 0:
+            continue
+        for s in range(begin[i], begin[i + 1]):
+            k = topic[s]
+            load[j] += rate[k] if count[k, j] else 2.0 * rate[k]
+            count[k, j] += 1
+    return count, load
+
+
+def homes_or(problem: Problem, otherwise: Rows) -> Rows:
+    """Where everybody is now; those who are nowhere, or at a broker that takes nobody, as ``otherwise`` says."""
+    if problem.current is None:
+        return otherwise.copy()
+    now = problem.current.broker
+    known = now != UNPLACED
+    known[known] = problem.speed[now[known]] > 0.0
+    return np.where(known, now, otherwise).astype(np.int32)

@@ -1,0 +1,110 @@
+"""One topic, one server: ``client/otos`` and ``client/otos-centroid`` (Tanaka et al., RELOC, 7.2).
+
+A client with several topics lives at the server of the first of them in the tables. A topic that a server has no room
+for goes to the one of which least is in use, which is the cooperation that the paper gives this policy, too. How a
+topic's server is chosen otherwise is not said; at random reproduces the paper's figures ("more Y1 than RELOC
+constantly"), and the server that is nearest to a topic's members together is the stronger baseline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from trimtab.model.placement import UNPLACED, Placement
+from trimtab.model.positions import km_between, points
+from trimtab.model.workload import PUB
+from trimtab.place.compiled import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.problem import Problem
+    from trimtab.model.workload import Floats, Rows
+
+    Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Otos:
+    seed: int = 0
+
+    may_leave_unplaced: ClassVar[bool] = False
+    keeps_limits: ClassVar[bool] = False
+
+    def place(self, problem: Problem) -> Placement:
+        if not problem.brokers:
+            return Placement("client", np.full(problem.units, UNPLACED, np.int32))
+        rng = np.random.default_rng(self.seed)
+        server = rng.integers(0, problem.brokers, len(problem.workload.topics))
+        alone = rng.integers(0, problem.brokers, problem.units)  # for those who have to do with no topic
+        return Placement("client", _homes(problem, server, alone))
+
+
+@dataclass(frozen=True, slots=True)
+class OtosCentroid:
+    may_leave_unplaced: ClassVar[bool] = False
+    keeps_limits: ClassVar[bool] = False
+
+    def place(self, problem: Problem) -> Placement:
+        load = problem.workload
+        if not problem.brokers:
+            return Placement("client", np.full(problem.units, UNPLACED, np.int32))
+        far = km_between(*points(load.clients, load.brokers))
+        pair = np.unique(load.links.topic.astype(np.int64) * max(problem.units, 1) + load.links.client)
+        together = np.zeros((len(load.topics), problem.brokers))
+        np.add.at(together, pair // max(problem.units, 1), far[pair % max(problem.units, 1)])
+        return Placement("client", _homes(problem, together.argmin(axis=1), far.argmin(axis=1)))
+
+
+def _homes(problem: Problem, server: Ints, alone: Ints) -> Rows:
+    load = problem.workload
+    endless = np.full(problem.brokers, np.inf)
+    order = np.argsort(load.links.topic, kind="stable")
+    begin = np.searchsorted(load.links.topic[order], np.arange(len(load.topics) + 1)).astype(np.int64)
+    home = one_each(
+        begin, load.links.client[order], load.links.role[order] == PUB, server,
+        np.zeros(len(load.topics)) if load.topics.spool is None else load.topics.spool,
+        endless if load.brokers.storage is None else load.brokers.storage,
+        endless if load.brokers.compute is None else load.brokers.compute, problem.units,
+    )  # fmt: skip
+    return np.where(home == UNPLACED, alone, home).astype(np.int32)
+
+
+@compiled
+def one_each(
+    begin: Ints, member: Rows, publishes: NDArray[np.bool_], server: Ints, spool: Floats, storage: Floats,
+    compute: Floats, clients: int,
+) -> Rows:  # fmt: skip
+    """Topic after topic: its members that have no home yet go to its server, or to the least used if that is full."""
+    servers = len(storage)
+    home = np.full(clients, -1, np.int32)
+    kept, busy = np.zeros(servers), np.zeros(servers)
+    for n in range(len(server)):
+        new = 0
+        for at in range(begin[n], begin[n + 1]):
+            new += publishes[at] and home[member[at]] < 0
+        to = server[n]
+        if kept[to] + spool[n] > storage[to] or busy[to] + new * spool[n] > compute[to]:
+            least = np.inf
+            for j in range(servers):
+                use = max(
+                    kept[j] / storage[j] if storage[j] > 0.0 else np.inf,
+                    busy[j] / compute[j] if compute[j] > 0.0 else np.inf,
+                )
+                if use < least:
+                    to, least = j, use
+        here = np.zeros(servers, np.bool_)
+        for at in range(begin[n], begin[n + 1]):
+            m = member[at]
+            if home[m] < 0:
+                home[m] = to
+            if publishes[at]:
+                j = home[m]
+                busy[j] += spool[n]
+                if not here[j]:
+                    here[j] = True
+                    kept[j] += spool[n]
+    return home

@@ -1,0 +1,239 @@
+"""``client/reloc``: relation and locality conscious, cooperative homes (Tanaka et al., RELOC, Section 6, Algorithm 1).
+
+Read as follows where the paper leaves it open or slips. A client belongs to the cluster whose centre, by K-means over
+the servers, is nearest. A client that has a home keeps it when its next topic comes, or it would be left at both (5).
+Line 23: the nearest server of the cluster that has room, or else the nearest. Line 28: the search ends at the first
+relative whose server has room, not at the first relative. Line 38: the least of the larger of the two shares in use;
+if that is where the client is, it stays. Cooperation moves all publishers of the topic that are at that server, as the
+text says (``cooperation="group"``), or the client alone, as printed (``"client"``); they take along those of their
+topics that were dealt with. Relatives are those with the most topics in common; with ``rank``, by a factorisation of
+that matrix into so many factors, which is what the paper does and which adds noise where many have as much in common.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+
+from trimtab.errors import BadKnob, TooLarge
+from trimtab.model.placement import UNPLACED, Placement
+from trimtab.model.positions import km_between, points
+from trimtab.place.client.delays import Field
+from trimtab.place.compiled import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.problem import Problem
+    from trimtab.model.workload import Floats, Rows
+
+    Ints = NDArray[np.int64]
+
+COOPERATION: Final = ("group", "client")
+FACTORED: Final = 5_000  # clients of which a dense matrix is factored
+STARTS: Final = 20  # of K-means
+ROUNDS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Reloc:
+    clusters: int = 4  # K
+    relatives: int = 100  # M'
+    cooperation: str = "group"
+    rank: int = 0  # factors of the matrix of relations; 0: the matrix itself
+    seed: int = 0
+
+    may_leave_unplaced: ClassVar[bool] = False
+    keeps_limits: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for knob, least in (("clusters", 1), ("relatives", 0), ("rank", 0)):
+            if getattr(self, knob) < least:
+                raise BadKnob("client/reloc", knob, getattr(self, knob), f"at least {least}")
+        if self.cooperation not in COOPERATION:
+            raise BadKnob("client/reloc", "cooperation", self.cooperation, f"one of {', '.join(COOPERATION)}")
+
+    def place(self, problem: Problem) -> Placement:
+        if not problem.brokers:
+            return Placement("client", np.full(problem.units, UNPLACED, np.int32))
+        field = Field.of(problem)
+        load = problem.workload
+        client, server = points(load.clients, load.brokers)
+        of_server, centre = k_means(server, min(self.clusters, len(server)), np.random.default_rng(self.seed))
+        of_client = km_between(client, centre).argmin(axis=1).astype(np.int32)
+        begin, member = members(field)
+        if self.rank:
+            kin = self._factored(field, begin, member)
+        else:
+            kin = related(field.begin, field.topic, begin, member, self.relatives)
+        home = homes(
+            field.begin, field.topic, field.needs, begin, member, kin, of_server, of_client, field.home_ms,
+            field.spool, field.storage, field.compute, self.cooperation == "group",
+        )  # fmt: skip
+        lonely = home == UNPLACED  # no topic at all
+        home[lonely] = field.home_ms[lonely].argmin(axis=1)
+        return Placement("client", home)
+
+    def _factored(self, field: Field, begin: Ints, member: Rows) -> Rows:
+        if field.clients > FACTORED:
+            raise TooLarge(f"{field.clients:,} clients are too many to factor their relations; at most {FACTORED:,}")
+        takes_part = np.zeros((field.clients, len(field.spool)))
+        takes_part[member, np.repeat(np.arange(len(field.spool)), np.diff(begin))] = 1.0
+        value, vector = np.linalg.eigh(takes_part @ takes_part.T)
+        close = (vector[:, -self.rank :] * value[-self.rank :]) @ vector[:, -self.rank :].T
+        np.fill_diagonal(close, -np.inf)
+        order: Rows = np.argsort(-close, axis=1, kind="stable")[:, : self.relatives].astype(np.int32)
+        return order
+
+
+def members(field: Field) -> tuple[Ints, Rows]:
+    """Clients of every topic, in the order of their rows."""
+    client = np.repeat(np.arange(field.clients), np.diff(field.begin))
+    order = np.argsort(field.topic, kind="stable")
+    begin = np.searchsorted(field.topic[order], np.arange(len(field.spool) + 1)).astype(np.int64)
+    return begin, client[order].astype(np.int32)
+
+
+def k_means(points: Floats, clusters: int, rng: np.random.Generator) -> tuple[Rows, Floats]:
+    """Cluster of every point, and the centres (Lloyd, 1982): the tightest of several, each begun as k-means++ does."""
+    best, found = np.inf, None
+    for _ in range(STARTS):
+        centre = points[[rng.integers(len(points))]]
+        while len(centre) < clusters:
+            far = _squares(points, centre).min(axis=1)
+            chance = far / far.sum() if far.any() else np.full(len(points), 1.0 / len(points))
+            centre = np.concatenate([centre, points[[rng.choice(len(points), p=chance)]]])
+        for _ in range(ROUNDS):
+            cluster = _squares(points, centre).argmin(axis=1)
+            own = [points[cluster == c] for c in range(clusters)]
+            moved = np.array([each.mean(axis=0) if len(each) else centre[c] for c, each in enumerate(own)])
+            if np.array_equal(moved, centre):
+                break
+            centre = moved
+        spread = float(_squares(points, centre).min(axis=1).sum())
+        if spread < best * (1.0 - 1e-9):
+            best, found = spread, (cluster, centre)
+    assert found is not None
+    used, cluster = np.unique(found[0], return_inverse=True)  # one without points is none
+    return cluster.astype(np.int32), found[1][used]
+
+
+def _squares(points: Floats, centre: Floats) -> Floats:
+    squares: Floats = ((points[:, None] - centre[None]) ** 2).sum(axis=2)
+    return squares
+
+
+@compiled
+def related(begin: Ints, topic: Rows, member_begin: Ints, member: Rows, many: int) -> Rows:
+    """For every client, the ``many`` others with most topics in common (Z), those alike in their order; -1: no more."""
+    clients = len(begin) - 1
+    found = np.full((clients, many), -1, np.int32)
+    common = np.zeros(clients, np.int32)
+    for m in range(clients):
+        others = np.empty(0, np.int32)
+        most = 0
+        for e in range(begin[m], begin[m + 1]):
+            most += member_begin[topic[e] + 1] - member_begin[topic[e]]
+        others = np.empty(most, np.int32)
+        seen = 0
+        for e in range(begin[m], begin[m + 1]):
+            for at in range(member_begin[topic[e]], member_begin[topic[e] + 1]):
+                other = member[at]
+                if other == m:
+                    continue
+                if common[other] == 0:
+                    others[seen] = other
+                    seen += 1
+                common[other] += 1
+        order = np.argsort(-common[others[:seen]], kind="mergesort")
+        for n in range(min(many, seen)):
+            found[m, n] = others[order[n]]
+        for n in range(seen):
+            common[others[n]] = 0
+    return found
+
+
+@compiled
+def homes(
+    begin: Ints, topic: Rows, needs: NDArray[np.int8], member_begin: Ints, member: Rows, kin: Rows,
+    of_server: Rows, of_client: Rows, home_ms: Floats, spool: Floats, storage: Floats, compute: Floats, group: bool,
+) -> Rows:  # fmt: skip
+    """Algorithm 1, from line 20 on."""
+    clients, servers = len(begin) - 1, len(storage)
+    home = np.full(clients, -1, np.int32)
+    here = np.zeros((len(spool), servers), np.int32)  # publishers of a topic at a server
+    dealt = np.zeros(len(topic), np.bool_)  # links that have had their turn
+    kept, busy = np.zeros(servers), np.zeros(servers)  # storage and compute in use
+    for n in range(len(spool)):
+        for at in range(member_begin[n], member_begin[n + 1]):
+            m = member[at]
+            link = -1
+            for e in range(begin[m], begin[m + 1]):
+                if topic[e] == n:
+                    link = e
+            if home[m] < 0:
+                chosen, any_near = -1, -1
+                for j in range(servers):
+                    if of_server[j] != of_client[m]:
+                        continue
+                    if any_near < 0 or home_ms[m, j] < home_ms[m, any_near]:
+                        any_near = j
+                    room = kept[j] <= storage[j] and busy[j] <= compute[j]
+                    if room and (chosen < 0 or home_ms[m, j] < home_ms[m, chosen]):
+                        chosen = j
+                if chosen < 0:
+                    chosen = any_near
+                for other in kin[m]:
+                    if other < 0:
+                        break
+                    j = home[other]
+                    if j >= 0 and of_server[j] == of_client[m] and kept[j] <= storage[j] and busy[j] <= compute[j]:
+                        chosen = j
+                        break
+                home[m] = chosen
+            dealt[link] = True
+            if not needs[link]:
+                continue
+            j = home[m]
+            if here[n, j] == 0:
+                kept[j] += spool[n]
+            here[n, j] += 1
+            busy[j] += spool[n]
+            if kept[j] <= storage[j] and busy[j] <= compute[j]:
+                continue
+            to, least = -1, np.inf
+            for other in range(servers):
+                if of_server[other] == of_client[m]:
+                    use = max(
+                        kept[other] / storage[other] if storage[other] > 0.0 else np.inf,
+                        busy[other] / compute[other] if compute[other] > 0.0 else np.inf,
+                    )
+                    if use < least:
+                        to, least = other, use
+            if to < 0 or to == j:
+                continue
+            first, last = (member_begin[n], at + 1) if group else (at, at + 1)
+            for who in range(first, last):
+                c = member[who]
+                if home[c] != j:
+                    continue
+                publishes = False
+                for e in range(begin[c], begin[c + 1]):
+                    publishes |= topic[e] == n and needs[e] == 1
+                if not publishes:
+                    continue
+                for e in range(begin[c], begin[c + 1]):
+                    if dealt[e] and needs[e]:
+                        k = topic[e]
+                        here[k, j] -= 1
+                        busy[j] -= spool[k]
+                        if here[k, j] == 0:
+                            kept[j] -= spool[k]
+                        if here[k, to] == 0:
+                            kept[to] += spool[k]
+                        here[k, to] += 1
+                        busy[to] += spool[k]
+                home[c] = to
+    return home
