@@ -32,7 +32,7 @@ CHECK_S: Final = 30.0
 MEMORY_S: Final = 300.0  # of the moving average that trim plans by
 ALPHA: Final = 0.15
 ALPHAS: Final = (0.15, 0.05, 0.01)
-BETAS: Final = (0.0, 300_000.0, 600_000.0)  # KB/s
+BETAS: Final = (0.0, 300_000.0, 780_000.0)  # KB/s
 START: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "nearest": ("client/nearest", {}), "random": ("client/random", {}), "round-robin": ("client/round-robin", {}),
     **{f"ldm {a}": ("client/ldm", {"alpha": a}) for a in ALPHAS},
