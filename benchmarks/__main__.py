@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks import channels, fleet, kills, links, nats_source, pipeline, start
+from benchmarks import channels, fleet, homes, kills, links, nats_source, pipeline, start
 
 ALL = {
     "start": start.main,
     "links": links.main,
+    "homes": homes.main,
     "fleet": fleet.main,
     "nats_source": nats_source.main,
     "channels": channels.main,

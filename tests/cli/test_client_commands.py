@@ -108,3 +108,22 @@ def test_a_broken_list_is_named_by_its_line(trimtab, tmp_path):
     assert done.code == 2
     assert "lists.txt, line 2:" in done.err
     assert not (tmp_path / "w").exists()
+
+
+def test_real_sites_and_people_come_from_files(trimtab, tmp_path):
+    (tmp_path / "sites.csv").write_text("SITE_ID,LATITUDE,LONGITUDE\n1,-37.81,144.97\n2,-37.82,144.95\n")
+    (tmp_path / "users.csv").write_text("Latitude,Longitude\n" + "".join(f"-37.8{n},144.9{n}\n" for n in range(9)))
+    given = ("--sites", tmp_path / "sites.csv", "--users", tmp_path / "users.csv", "--topics", 4, "--sigma", 1)
+
+    made = trimtab("world", "reloc", "--out", tmp_path / "w", *given, "--json")
+    answer = trimtab("plan", tmp_path / "w", "--family", "client", "--objective", "delay", "--json")
+
+    assert made.json["brokers"] == 2
+    assert 0.0 < answer.json["judgement"]["delay"]["mean_ms"] < 10.0
+
+
+def test_sites_without_people_are_refused(trimtab, tmp_path):
+    done = trimtab("world", "reloc", "--out", tmp_path / "w", "--sites", tmp_path / "sites.csv")
+
+    assert done.code == 2
+    assert "--sites and --users belong together" in done.err

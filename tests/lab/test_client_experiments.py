@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -58,3 +61,15 @@ def test_communities_want_their_own():
     mode = np.array([np.bincount(community[load.links.client == i]).max() for i in range(500)])
 
     assert (mode / np.bincount(load.links.client)).mean() == pytest.approx(0.91, abs=0.02)
+
+
+def test_spark_does_the_same_jobs_with_the_same_rows(tmp_path):
+    """In a process of its own: there is one Spark to a process, and this one ends it."""
+    run("reloc-optimum", 1, tmp_path / "here", 1, lambda *_: None)
+    words = ["lab", "run", "reloc-optimum", "--seeds", "1", "--on", "spark", "--out", str(tmp_path / "there"), "--json"]
+
+    done = subprocess.run([sys.executable, "-m", "trimtab.cli.main", *words], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    here, there = (pq.read_table(tmp_path / place / "rows.parquet").to_pylist() for place in ("here", "there"))
+    assert here == there

@@ -10,13 +10,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from strategies import levels, loads, mean_delay, workload, workloads
-from trimtab.errors import BadKnob, BadTable, MissingColumn
+from trimtab.errors import BadInput, BadKnob, BadTable, MissingColumn
 from trimtab.lab.worlds.bad import Bad
 from trimtab.lab.worlds.reloc import RelocField
 from trimtab.model.placement import Placement
 from trimtab.model.problem import Problem
 from trimtab.model.workload import Brokers, Clients
-from trimtab.place.client.bounds import least_load, least_moves
+from trimtab.place.client.bounds import least_load, least_load_within, least_moves
+from trimtab.place.client.homes import Homes
 from trimtab.place.judge import judge
 from trimtab.place.registry import policies, policy
 
@@ -61,6 +62,20 @@ def test_no_placement_beats_a_bound(load, data):
         if (problem.speed[other.broker] > 0).all():
             assert found.load.level >= bound.value * (1 - 1e-9)
             assert found.moves.units >= found.moves.least
+
+
+@settings(max_examples=60)
+@given(load=workloads(topics=4, clients=4, brokers=3), data=st.data())
+def test_no_placement_with_so_few_moves_beats_the_bound_for_them(load, data):
+    problem = Problem(load, "client")
+    assume(problem.brokers and (problem.speed > 0).all())
+    home = data.draw(st.lists(st.integers(0, problem.brokers - 1), min_size=problem.units, max_size=problem.units))
+    problem = Problem(load, "client", homes(*home))
+    bounds = [least_load_within(problem, moves) for moves in range(problem.units + 1)]
+
+    for other in every_home(problem):
+        found = judge(problem, other)
+        assert found.load.level >= bounds[found.moves.units].value * (1 - 1e-9)
 
 
 def test_moves_are_counted_against_the_current_placement():
@@ -177,6 +192,87 @@ def test_trim_is_never_above_any_other_of_the_family(load):
 
     for name in policies("client"):
         assert mine <= judge(problem, policy(name).place(problem)).load.level * (1 + 1e-9), name
+
+
+# One client's change.
+
+
+@given(load=workloads(), data=st.data())
+def test_homes_stay_what_the_judge_says_while_clients_come_and_go(load, data):
+    problem = Problem(load, "client")
+    assume(problem.brokers and (problem.speed > 0).any())
+    live = Homes(problem, policy("client/gsh").place(problem))
+    topics = {c: {int(k) for k in problem.topic[problem.client == c]} for c in range(problem.units)}
+    some = st.sets(st.integers(0, max(len(load.topics) - 1, 0)), max_size=3 if len(load.topics) else 0)
+    for what in data.draw(st.lists(st.sampled_from(["join", "leave", "change"]), max_size=8)):
+        client = data.draw(st.integers(0, len(live) - 1))
+        if what == "join":
+            wanted = data.draw(some)
+            client, _ = live.join(wanted)
+            topics[client] = wanted
+        elif what == "leave":
+            live.leave(client)
+        else:
+            topics[client] = data.draw(some)
+            live.change(client, topics[client])
+
+    pairs = [(k, c) for c, wanted in topics.items() for k in wanted]
+    again = workload(load.topics.rate, load.brokers.bandwidth, pairs, clients=len(live))
+    home = homes(*(live.home(c) for c in range(len(live))))
+    assert live.load == pytest.approx(judge(Problem(again, "client"), home).load.per_broker, abs=1e-6)
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.1, 0.5])
+def test_a_search_for_little_delay_keeps_to_its_budget(budget):
+    load = RelocField(topics=12, grid=3).make(0)
+    start = policy("client/nearest").place(Problem(load, "client"))
+    problem = Problem(load, "client", start)
+
+    found = judge(problem, policy("client/trim", objective="delay", budget=budget, effort=0.2).place(problem))
+
+    assert found.moves.units <= budget * problem.units
+    assert found.delay.mean_ms <= judge(problem, start).delay.mean_ms * (1 + 1e-12)
+
+
+def test_both_is_as_quick_as_it_may_be_within_the_limit_of_load():
+    problem = Problem(RelocField(topics=24, grid=3).make(0), "client")
+    level, quick, both = (
+        judge(problem, policy("client/trim", objective=objective, effort=0.3).place(problem))
+        for objective in ("load", "delay", "both")
+    )
+
+    assert both.load.level <= 1.1 * level.load.level * (1 + 1e-9)
+    assert quick.load.level > 1.1 * level.load.level  # or there would be nothing to show
+    assert quick.delay.mean_ms <= both.delay.mean_ms < level.delay.mean_ms
+
+
+def test_without_effort_only_newcomers_get_a_home_and_the_best_one():
+    load = RelocField(topics=12, grid=3).make(0)
+    before = policy("client/reloc").place(Problem(load, "client")).broker.copy()
+    before[5] = -1
+    problem = Problem(load, "client", Placement("client", before))
+
+    made = policy("client/trim", objective="delay", effort=0.0).place(problem)
+
+    assert np.flatnonzero(made.broker != before).tolist() == [5]
+    others = [homes(*np.where(before < 0, j, before)) for j in range(problem.brokers)]
+    least = min(judge(problem, other).delay.mean_ms for other in others)
+    assert judge(problem, made).delay.mean_ms == pytest.approx(least)
+
+
+def test_a_newcomer_goes_where_the_level_is_least_with_it():
+    load = workload([10, 6], [99, 99], [(0, 0), (1, 1)])  # loads of 20 and 12
+    live = Homes(Problem(load, "client"), homes(0, 1))
+
+    assert live.join([0]) == (2, 0)  # 30 rather than 32
+    assert live.join([0, 1]) == (3, 1)
+
+
+def test_topics_that_are_not_there_are_refused():
+    load = workload([10, 6], [99], [(0, 0)])
+
+    with pytest.raises(BadInput, match="topics are numbered 0 to 1"):
+        Homes(Problem(load, "client"), homes(0)).join([2])
 
 
 # Bad input.

@@ -32,10 +32,12 @@ def list_experiments(as_json: bool) -> None:
 @click.option("--out", type=click.Path(file_okay=False), help="Folder for results [default: out/lab/NAME].")
 @click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True,
               help="Processes; an experiment that takes times uses one.")  # fmt: skip
+@click.option("--on", "on", type=click.Choice(["processes", "spark"]), default="processes", show_default=True,
+              help="Who does the jobs: processes of this machine, or Spark.")  # fmt: skip
 @click.option("--moves", type=click.IntRange(min=1), help="How many, in an experiment that makes moves.")
 @output.json_option
 def run_experiment(
-    name: str, seeds: int | None, out: str | None, workers: int, moves: int | None, as_json: bool
+    name: str, seeds: int | None, out: str | None, workers: int, on: str, moves: int | None, as_json: bool
 ) -> None:
     """Run experiment NAME. A run that was stopped goes on where it was.
 
@@ -49,7 +51,7 @@ def run_experiment(
         step = bar.add_task(name, total=None)
         knobs = {} if moves is None else {"moves": moves}
         finished = run(
-            name, seeds, home, workers, lambda done, total: bar.update(step, completed=done, total=total), **knobs
+            name, seeds, home, workers, lambda done, total: bar.update(step, completed=done, total=total), on, **knobs
         )
     if as_json:
         output.print_json(

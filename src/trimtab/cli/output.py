@@ -51,8 +51,9 @@ budget_option = click.option(
 
 def objective_option(command: F) -> F:
     return click.option(
-        "--objective", type=click.Choice(["load", "delay"]),
-        help="What homes of clients are chosen by: the least maximum load (default), or the least delay.",
+        "--objective", type=click.Choice(["load", "delay", "both"]),
+        help="What homes of clients are chosen by: the least maximum load (default), the least delay, or the least "
+        "delay with a load of at most 1.1 times the least.",
     )(command)  # fmt: skip
 
 

@@ -10,14 +10,23 @@ import platform
 import signal
 import subprocess
 import threading
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    as_completed,
+    wait,
+)
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from trimtab import config
 from trimtab.errors import BadInput
 from trimtab.lab.experiment import bars_table
 from trimtab.lab.experiments import experiment as find
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
     from trimtab.lab.experiment import Bar, Job, Row
 
 JOURNAL: Final = "journal.jsonl"
+PROCESSES, SPARK = PLACES = ("processes", "spark")  # where jobs are done
 VERSIONS: Final = ("trimtab", "numpy", "numba", "highspy")
 
 
@@ -48,8 +58,9 @@ class Run:
 
 
 def run(
-    name: str, seeds: int | None, out: Path, workers: int, progressed: Callable[[int, int], None], **knobs: int
-) -> Run:
+    name: str, seeds: int | None, out: Path, workers: int, progressed: Callable[[int, int], None], on: str = PROCESSES,
+    **knobs: int,
+) -> Run:  # fmt: skip
     """Do all jobs that ``out`` does not hold yet, then write rows, figures and report.
 
     Finished jobs are kept in a journal, a line each: a run that was stopped or killed goes on where it was.
@@ -67,7 +78,8 @@ def run(
     with (out / JOURNAL).open("a") as journal:
         if journal.tell() == 0:
             print(json.dumps({"experiment": name, "commit": _commit()}), file=journal, flush=True)
-        for count, (job, rows) in enumerate(_finished(name, waiting, 1 if experiment.timed else workers), 1):
+        finished = _on_spark if on == SPARK else _finished
+        for count, (job, rows) in enumerate(finished(name, waiting, 1 if experiment.timed else workers), 1):
             print(json.dumps({"job": job, "rows": rows}), file=journal, flush=True)
             done[_key(job)] = rows
             progressed(len(jobs) - len(waiting) + count, len(jobs))
@@ -118,6 +130,30 @@ def _finished(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, l
                     yield running.pop(finished), finished.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _on_spark(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, list[Row]]]:
+    """The same by the executors of a Spark cluster, or of this machine: each job is one of Spark's, so that none waits.
+
+    As many at a time as the cluster has cores, or one where times are taken.
+    """
+    if not jobs:
+        return
+    from trimtab.pipeline.session import open_session
+
+    spark = open_session(f"trimtab lab {name}", config.load().spark)
+    context = spark.sparkContext
+    try:
+        with ThreadPoolExecutor(1 if workers == 1 else context.defaultParallelism) as pool:
+
+            def ask(job: Job) -> tuple[Job, list[Row]]:
+                (rows,) = context.parallelize([job], 1).map(partial(_run_job, name)).collect()
+                return job, rows
+
+            for done in as_completed([pool.submit(ask, job) for job in jobs]):
+                yield done.result()
+    finally:
+        spark.stop()
 
 
 def _end_with_parent() -> None:

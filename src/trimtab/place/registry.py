@@ -35,7 +35,11 @@ FAMILIES: Final = {
     "client": Family(
         "client",
         "least maximum load with few moves, or least delay",
-        {"load": "trimtab.place.client.bounds:least_load", "delay": "trimtab.place.client.bounds:least_delay"},
+        {
+            "load": "trimtab.place.client.bounds:least_load",
+            "delay": "trimtab.place.client.bounds:least_delay",
+            "both": "trimtab.place.client.bounds:least_delay",
+        },
     ),
 }
 

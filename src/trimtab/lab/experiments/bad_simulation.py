@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trimtab.model.judgement import Judgement
+    from trimtab.model.placement import Bound
 
 MINUTES: Final = 30
 JOINED_S: Final = 480.0  # everybody has made his subscriptions by then
@@ -94,6 +95,10 @@ class BadSimulation:
             whole = below("trim")
             return [part / full for part, full in zip(below(who), whole, strict=True)]
 
+        possible = [
+            below("gsh 0.2")[at] / (1.0 - budget["gsh 0.2", s]["bound"] / budget["gsh", s]["max"])
+            for at, s in enumerate(seeds)
+        ]
         bars = (
             Bar.at_most("start: trim's maximum / GSH's, worst seed", max(r["to_gsh"] for r in trim), 1.001),
             Bar.at_most(
@@ -104,6 +109,7 @@ class BadSimulation:
             Bar.at_least("communities: trim below GSH, worst seed", min(below("trim")), 0.25),
             Bar.at_most("communities: spread, worst seed", max(budget["trim", s]["cov"] for s in seeds), 0.005),
             Bar.at_least("from GSH, 20 % moved: below GSH, worst seed", min(below("gsh 0.2")), 0.07),
+            Bar.at_least("from GSH, 20 % moved: share of what is provably possible, worst", min(possible), 0.75),
             Bar.at_least("from GSH, 40 % moved: share of the whole gain, mean", float(np.mean(kept("gsh 0.4"))), 0.5),
             Bar.at_least("from nearest, 20 % moved: below GSH, worst seed", min(below("nearest 0.2")), 0.04),
         )
@@ -163,10 +169,11 @@ def _moves_in_all(rows: list[Row]) -> float:
     return float(np.mean(list(last.values())))
 
 
-def _figures(found: Judgement) -> Row:
+def _figures(found: Judgement, bound: Bound | None = None) -> Row:
     return {
         "max": found.load.max, "cov": found.load.cov, "total": found.load.total,
         "moves": found.moves.units if found.moves else 0, "least": found.moves.least if found.moves else 0,
+        "bound": bound.value if bound else 0.0,
     }  # fmt: skip
 
 
@@ -234,7 +241,7 @@ def _interest(world: Bad, seed: int) -> list[Row]:
         problem = Problem(load, "client", start)
         for budget in BUDGETS:
             made = policy("client/trim", budget=budget, seed=seed).place(problem)
-            rows.append({"who": f"{name} {budget}", **_figures(judge(problem, made))})
+            rows.append({"who": f"{name} {budget}", **_figures(judge(problem, made), made.bound)})
     return rows
 
 

@@ -157,7 +157,7 @@ class Optimum:
         field = Field.of(problem)
         least = best_delay(
             field.begin, field.topic, field.publishes, field.spreads, field.subscribes, field.needs, field.near,
-            field.home_ms, field.server_ms, field.spool, field.storage, field.compute, field.cloud_ms,
+            field.home_ms, field.server_ms, field.spool, field.rate, field.storage, field.compute, field.cloud_ms,
         )  # fmt: skip
         rows = []
         for name in POLICIES:

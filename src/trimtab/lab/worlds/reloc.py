@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from trimtab.errors import BadInput, BadKnob
+from trimtab.errors import BadInput, BadKnob, MissingColumn
 from trimtab.lab.worlds.maxdata import option
+from trimtab.model import tables
 from trimtab.model.ids import Ids
+from trimtab.model.positions import EARTH_KM
 from trimtab.model.workload import PUB, SUB, Brokers, Clients, Links, Topics, Workload
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Callable
 
-    Whole = NDArray[np.int64]
+    from trimtab.model.workload import Floats
 
 SIZES: Final = (8, 21)  # of a list; Figure 13
 MEAN: Final = 14.6
@@ -41,6 +43,8 @@ class RelocField:
     storage: float = option(640.0, "messages that fit at a server")
     compute: float = option(3200.0, "publishers x messages kept that a server can process")
     lists: str = option("", "file of membership lists, a topic each line; made up if left out")
+    sites: str = option("", "CSV of real servers with latitude and longitude, instead of the grid; needs --users")
+    users: str = option("", "CSV of real people with latitude and longitude, whom members are taken from")
 
     def __post_init__(self) -> None:
         for name in ("topics", "grid"):
@@ -49,6 +53,8 @@ class RelocField:
         for name in ("sigma", "side", "per_member", "storage", "compute"):
             if not 0.0 <= getattr(self, name) < float("inf"):
                 raise BadKnob("reloc", name, getattr(self, name), "zero or more")
+        if bool(self.sites) != bool(self.users):
+            raise BadInput("reloc: --sites and --users belong together")
         if self.side == 0.0:
             raise BadKnob("reloc", "side", self.side, "above zero")
 
@@ -58,33 +64,67 @@ class RelocField:
         names = list(dict.fromkeys(name for members in lists for name in members))
         row = {name: at for at, name in enumerate(names)}
         place = np.full((len(names), 2), np.nan)
+        draw = self._real_people(rng) if self.users else self._made_up_people(rng)
         for members in lists:
-            middle = rng.uniform(0.0, self.side, 2)
-            for name in members:
-                if np.isnan(place[row[name], 0]):
-                    place[row[name]] = self._around(middle, rng)
-        step = self.side / self.grid
-        line = step / 2.0 + step * np.arange(self.grid)
+            new = [row[name] for name in members if np.isnan(place[row[name], 0])]
+            place[new] = draw(len(new))
+        if self.sites:
+            site, axes = _read_places(Path(self.sites)), ("lat", "lon")
+        else:
+            step = self.side / self.grid
+            line = step / 2.0 + step * np.arange(self.grid)
+            site, axes = np.stack([np.tile(line, self.grid), np.repeat(line, self.grid)], axis=1), ("x_km", "y_km")
         size = np.array([len(members) for members in lists], np.float64)
         topic = np.repeat(np.arange(len(lists)), size.astype(int))
         client = np.array([row[name] for members in lists for name in members], np.int64)
         both = np.tile(np.array([PUB, SUB], np.int8), len(topic))
         return Workload(
             Topics(Ids.numbered("t", len(lists)), rate=size, spool=self.per_member * size),
-            Clients(Ids(names, table="clients"), x_km=place[:, 0], y_km=place[:, 1]),
+            Clients(Ids(names, table="clients"), **dict(zip(axes, place.T, strict=True))),
             Brokers(
-                Ids.numbered("s", self.grid**2), storage=np.full(self.grid**2, self.storage),
-                compute=np.full(self.grid**2, self.compute),
-                x_km=np.tile(line, self.grid), y_km=np.repeat(line, self.grid),
+                Ids.numbered("s", len(site)), storage=np.full(len(site), self.storage),
+                compute=np.full(len(site), self.compute), **dict(zip(axes, site.T, strict=True)),
             ),
             Links(np.repeat(topic, 2), np.repeat(client, 2), both),
         )  # fmt: skip
 
-    def _around(self, middle: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-        while True:
-            place: NDArray[np.float64] = rng.normal(middle, self.sigma)
-            if ((place >= 0.0) & (place <= self.side)).all():
-                return place
+    def _made_up_people(self, rng: np.random.Generator) -> Callable[[int], Floats]:
+        def around(many: int) -> Floats:
+            middle = rng.uniform(0.0, self.side, 2)
+            place = np.empty((0, 2))
+            while len(place) < many:
+                drawn = rng.normal(middle, self.sigma, (many, 2))
+                place = np.concatenate([place, drawn[((drawn >= 0.0) & (drawn <= self.side)).all(axis=1)]])
+            return place[:many]
+
+        return around
+
+    def _real_people(self, rng: np.random.Generator) -> Callable[[int], Floats]:
+        """Around one of them, chosen by how near they live."""
+        people = _read_places(Path(self.users))
+
+        def around(many: int) -> Floats:
+            middle = people[rng.integers(len(people))]
+            km = np.radians(people - middle) * EARTH_KM * [1.0, np.cos(np.radians(middle[0]))]
+            chance = np.exp(-0.5 * (km**2).sum(axis=1) / max(self.sigma, 1e-9) ** 2)
+            return people[rng.choice(len(people), many, p=chance / chance.sum())]
+
+        return around
+
+
+def _read_places(path: Path) -> Floats:
+    """(places, 2): latitude and longitude, by the names of the columns, however they are written."""
+    table = tables.read(path)
+    named = {name.lower(): name for name in table.column_names}
+    columns = []
+    for known in (("latitude", "lat"), ("longitude", "lon")):
+        found = next((named[name] for name in known if name in named), None)
+        if found is None:
+            raise MissingColumn(str(path), known[0], table.column_names, "where each is")
+        columns.append(tables.numbers(table, found, path=path, may_be_empty=False))
+    if not table.num_rows:
+        raise BadInput(f"{path} has no rows")
+    return np.stack(columns, axis=1)
 
 
 def made_up(topics: int, rng: np.random.Generator) -> list[list[str]]:

@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 @compiled
 def shift(
     begin: Ints, topic: Rows, publishes: Floats, spreads: Floats, subscribes: Flags, needs: Flags, near: Floats,
-    home_ms: Floats, server_ms: Floats, spool: Floats,
+    home_ms: Floats, server_ms: Floats, spool: Floats, rate: Floats,
     home: Rows, subs: Rows, pubs: Rows, far: Floats, sums: Floats, m: int, to: int,
 ) -> None:  # fmt: skip
-    """Client ``m`` moves to ``to``. Rows of ``sums``: weight W, ways Q, storage and compute in use; [4, 0] is Y1."""
+    """Client ``m`` moves to ``to``.
+
+    Rows of ``sums``, for each server: weight W, ways Q, storage and compute in use, Y1 (all in the first), load.
+    """
     at = home[m]
     sums[4, 0] += near[m] * (home_ms[m, to] - home_ms[m, at])
     for e in range(begin[m], begin[m + 1]):
@@ -38,6 +41,8 @@ def shift(
                 if pubs[n, j]:
                     sums[1, j] += far[n, j] * (server_ms[j, to] - server_ms[j, at])
             subs[n, at] -= 1
+            sums[5, at] -= rate[n] if subs[n, at] else 2.0 * rate[n]
+            sums[5, to] += rate[n] if subs[n, to] else 2.0 * rate[n]
             subs[n, to] += 1
         if needs[e]:
             left, comes = 0.0, 0.0
@@ -65,18 +70,20 @@ def shift(
 @compiled
 def begun(
     begin: Ints, topic: Rows, publishes: Floats, spreads: Floats, subscribes: Flags, needs: Flags, near: Floats,
-    home_ms: Floats, server_ms: Floats, spool: Floats, home: Rows,
+    home_ms: Floats, server_ms: Floats, spool: Floats, rate: Floats, home: Rows,
 ) -> tuple[Rows, Rows, Floats, Floats]:  # fmt: skip
     """Counts and sums of a placement; see ``shift``."""
     topics, servers = len(spool), len(server_ms)
     subs, pubs = np.zeros((topics, servers), np.int32), np.zeros((topics, servers), np.int32)
-    far, sums = np.zeros((topics, servers)), np.zeros((5, max(servers, 1)))
+    far, sums = np.zeros((topics, servers)), np.zeros((6, max(servers, 1)))
     for m in range(len(home)):
         at = home[m]
         sums[4, 0] += near[m] * home_ms[m, at]
         for e in range(begin[m], begin[m + 1]):
             n = topic[e]
-            subs[n, at] += subscribes[e]
+            if subscribes[e]:
+                sums[5, at] += rate[n] if subs[n, at] else 2.0 * rate[n]
+                subs[n, at] += 1
             if needs[e]:
                 if pubs[n, at] == 0:
                     sums[2, at] += spool[n]
@@ -116,13 +123,13 @@ def delay(sums: Floats, storage: Floats, compute: Floats, cloud_ms: float) -> fl
 @compiled
 def best_delay(
     begin: Ints, topic: Rows, publishes: Floats, spreads: Floats, subscribes: Flags, needs: Flags, near: Floats,
-    home_ms: Floats, server_ms: Floats, spool: Floats, storage: Floats, compute: Floats, cloud_ms: float,
+    home_ms: Floats, server_ms: Floats, spool: Floats, rate: Floats, storage: Floats, compute: Floats, cloud_ms: float,
 ) -> float:  # fmt: skip
     """The least delay of all placements, tried one after the other."""
     clients, servers = len(near), len(storage)
     home = np.zeros(clients, np.int32)
     subs, pubs, far, sums = begun(
-        begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, home
+        begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, rate, home
     )
     best = delay(sums, storage, compute, cloud_ms)
     while True:
@@ -130,7 +137,7 @@ def best_delay(
         while m < clients:  # the next number, a digit for each client
             to = home[m] + 1 if home[m] + 1 < servers else 0
             shift(
-                begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool,
+                begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, rate,
                 home, subs, pubs, far, sums, m, to,
             )  # fmt: skip
             if to:
@@ -142,24 +149,57 @@ def best_delay(
 
 
 @compiled
+def settle(
+    begin: Ints, topic: Rows, publishes: Floats, spreads: Floats, subscribes: Flags, needs: Flags, near: Floats,
+    home_ms: Floats, server_ms: Floats, spool: Floats, rate: Floats, storage: Floats, compute: Floats, cloud_ms: float,
+    home: Rows, newcomers: Rows,
+) -> None:  # fmt: skip
+    """Give each of the ``newcomers``, who are somewhere, the home that makes the delay least; nobody else moves."""
+    subs, pubs, far, sums = begun(
+        begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, rate, home
+    )
+    for m in newcomers:
+        best, least = home[m], np.inf
+        for to in range(len(storage)):
+            shift(
+                begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, rate,
+                home, subs, pubs, far, sums, m, to,
+            )  # fmt: skip
+            then = delay(sums, storage, compute, cloud_ms)
+            if then < least:
+                best, least = to, then
+        shift(
+            begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, rate,
+            home, subs, pubs, far, sums, m, best,
+        )  # fmt: skip
+
+
+@compiled
 def anneal(
     begin: Ints, topic: Rows, publishes: Floats, spreads: Floats, subscribes: Flags, needs: Flags, near: Floats,
-    home_ms: Floats, server_ms: Floats, spool: Floats, storage: Floats, compute: Floats, cloud_ms: float,
-    member_begin: Ints, member: Rows, start: Rows, steps: int, hot: float, cold: float,
-    rng: np.random.Generator,
+    home_ms: Floats, server_ms: Floats, spool: Floats, rate: Floats, storage: Floats, compute: Floats, cloud_ms: float,
+    member_begin: Ints, member: Rows, start: Rows, origin: Rows, allowed: int, most: Floats, steps: int, hot: float,
+    cold: float, rng: np.random.Generator,
 ) -> tuple[Rows, float]:  # fmt: skip
-    """The best placement met on the way, and its delay. ``hot`` and ``cold`` are shares of the mean way of a client."""
+    """The best placement met on the way, and its delay. ``hot`` and ``cold`` are shares of the mean way of a client.
+
+    Never are more than ``allowed`` clients away from their ``origin`` (-1: it has none), and nobody moves to a server
+    that would have more load than ``most`` says.
+    """
     clients, servers = len(start), len(storage)
     home = start.copy()
     subs, pubs, far, sums = begun(
-        begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, home
+        begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, rate, home
     )
     now = delay(sums, storage, compute, cloud_ms)
     best, best_home = now, home.copy()
     group = np.empty(clients, np.int32)
+    left = allowed
+    for m in range(clients):
+        left -= origin[m] >= 0 and home[m] != origin[m]
     for step in range(steps):
         heat = hot * (cold / hot) ** (step / steps) * now / clients
-        m = rng.integers(0, clients)
+        m = int(rng.integers(0, clients))
         links = begin[m + 1] - begin[m]
         draw = rng.random()
         at = home[m]
@@ -179,21 +219,28 @@ def anneal(
                         many += 1
         if to == at:
             continue
+        used = 0
+        for g in range(many):
+            if origin[group[g]] >= 0:
+                used += (to != origin[group[g]]) - (at != origin[group[g]])
+        if used > left:
+            continue
         for g in range(many):
             shift(
-                begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool,
+                begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, rate,
                 home, subs, pubs, far, sums, group[g], to,
             )  # fmt: skip
         then = delay(sums, storage, compute, cloud_ms)
-        if then <= now or rng.random() < np.exp((now - then) / heat):
+        if sums[5, to] <= most[to] and (then <= now or rng.random() < np.exp((now - then) / heat)):
             now = then
+            left -= used
             if now < best * (1.0 - 1e-12):
                 best = now
                 best_home[:] = home
         else:
             for g in range(many):
                 shift(
-                    begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool,
+                    begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, rate,
                     home, subs, pubs, far, sums, group[g], at,
                 )  # fmt: skip
     return best_home, best

@@ -33,6 +33,24 @@ def least_load(problem: Problem) -> Bound:
     return Bound("one copy in", shared, "max_load") if shared >= alone else Bound("one client", alone, "max_load")
 
 
+def least_load_within(problem: Problem, moves: int) -> Bound:
+    """The same where at most so many clients may leave their brokers.
+
+    A copy that comes in for n clients of a broker ends only if all of them leave: each may end its part, 1/n, and no
+    set of clients ends more than the largest parts there are. What comes in anew elsewhere only adds.
+    """
+    assert problem.current is not None
+    anyhow = least_load(problem)
+    strength = float(problem.speed[problem.speed > 0.0].sum())
+    if strength == 0.0 or (problem.current.broker == UNPLACED).any():
+        return anyhow
+    instance = Instance.of(problem)
+    count, load = instance.counts(problem.current.broker)
+    parts = np.sort(_relief(problem, instance, count) - instance.weight)[::-1]
+    value = float(load.sum() - parts[:moves].sum()) / strength * (1.0 - TOLERANCE)
+    return Bound("so few moves", value, "max_load") if value > anyhow.value else anyhow
+
+
 def least_delay(problem: Problem) -> Bound:
     """Everybody at the nearest broker, all brokers at one place, and room for everything."""
     field = Field.of(problem)

@@ -47,6 +47,7 @@ class Field:
     home_ms: Floats  # (M, L)
     server_ms: Floats  # (L, L)
     spool: Floats  # (N,) u
+    rate: Floats  # (N,) data/s
     storage: Floats  # (L,) A
     compute: Floats  # (L,) B
     cloud_ms: float
@@ -75,7 +76,7 @@ class Field:
         return cls(
             begin, topic, weight, spreads, subscribed.astype(np.int8), published.astype(np.int8), near,
             delays.ms_per_km * km_between(client, broker), delays.ms_per_km * km_between(broker, broker),
-            spool, storage, compute, delays.cloud_ms,
+            spool, problem.data_rate, storage, compute, delays.cloud_ms,
         )  # fmt: skip
 
     @property

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
 from trimtab.errors import BadKnob
+from trimtab.model.judgement import TOLERANCE
 from trimtab.model.placement import UNPLACED, Bound, Placement
-from trimtab.place.client.anneal import anneal
+from trimtab.place.client.anneal import anneal, settle
 from trimtab.place.client.bad import shuffled
-from trimtab.place.client.bounds import least_delay, least_load
+from trimtab.place.client.bounds import least_delay, least_load, least_load_within
 from trimtab.place.client.delays import Field
 from trimtab.place.client.exact import best_of_all
 from trimtab.place.client.gather import shed, sweep
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Counts = NDArray[np.int32]
 
-OBJECTIVES: Final = ("load", "delay")
+OBJECTIVES: Final = ("load", "delay", "both")
 
 # Levelling and gathering.
 STEPS: Final = 400  # of the last touch
@@ -95,15 +96,17 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Least maximum load.
+    """Least maximum load, or least delay, or least delay among what is nearly level.
 
-    With a current placement and no budget, as few clients move as levelling takes. With a budget (a share of the
+    Load: with a current placement and no budget, as few clients move as levelling takes. With a budget (a share of the
     clients), those move who bring most: clients that want the same get together, and the total load falls. With no
-    current placement everybody may go anywhere.
+    current placement everybody may go anywhere. Delay: everybody may, or as many as the budget says; with no effort at
+    all, newcomers get a home and nobody else moves.
     """
 
     objective: str = "load"
     budget: float | None = None
+    load_limit: float = 1.1  # objective both: the highest level may be this many times the least
     tolerance: float = 5e-4  # the highest level may be above the mean by this share of it
     effort: float = 1.0
     seed: int = 0
@@ -117,12 +120,14 @@ class Trim:
             raise BadKnob("client/trim", "objective", self.objective, f"one of {', '.join(OBJECTIVES)}")
         if self.budget is not None and not 0.0 <= self.budget <= 1.0:
             raise BadKnob("client/trim", "budget", self.budget, "a share of the clients, from 0 to 1")
+        if not 1.0 <= self.load_limit < float("inf"):
+            raise BadKnob("client/trim", "load_limit", self.load_limit, "1 or more")
         for knob in ("tolerance", "effort"):
             if not 0.0 <= getattr(self, knob) < float("inf"):
                 raise BadKnob("client/trim", knob, getattr(self, knob), "zero or more")
 
     def place(self, problem: Problem) -> Placement:
-        if self.objective == "delay":
+        if self.objective != "load":
             return self._quick(problem)
         instance = Instance.of(problem)
         nowhere = np.full(instance.clients, UNPLACED, np.int32)
@@ -145,7 +150,9 @@ class Trim:
             if self.budget is None:
                 self._level(state, order, instance.clients)
             else:
-                self._gather_within(state, order, int(self.budget * instance.clients))
+                allowed = int(self.budget * instance.clients)
+                self._gather_within(state, order, allowed)
+                bound = least_load_within(problem, allowed)
         return Placement("client", state.home, bound)
 
     def _anew(self, problem: Problem, instance: Instance, order: Rows) -> _State:
@@ -164,26 +171,53 @@ class Trim:
             return Placement("client", np.full(problem.units, UNPLACED, np.int32), Bound("no brokers", 0.0, "delay"))
         field = Field.of(problem)
         bound = least_delay(problem)
-        starts = [Nearest().place(problem).broker, OtosCentroid().place(problem).broker, Reloc().place(problem).broker]
-        if problem.current is not None and (problem.current.broker != UNPLACED).all():
-            starts.append(problem.current.broker)
         what = (
             field.begin, field.topic, field.publishes, field.spreads, field.subscribes, field.needs, field.near,
-            field.home_ms, field.server_ms, field.spool, field.storage, field.compute, field.cloud_ms, *members(field),
+            field.home_ms, field.server_ms, field.spool, field.rate, field.storage, field.compute, field.cloud_ms,
         )  # fmt: skip
-        values = [anneal(*what, start, 0, HOT, COLD, np.random.default_rng(0))[1] for start in starts]
-        best, home = min(values), starts[int(np.argmin(values))]
-        first = home
+        origin = np.full(field.clients, UNPLACED, np.int32)
+        starts: list[Rows] = []
+        if problem.current is not None:
+            origin = problem.current.broker
+            new = np.flatnonzero(origin == UNPLACED).astype(np.int32)
+            settled = np.where(origin == UNPLACED, field.home_ms.argmin(axis=1), origin).astype(np.int32)
+            settle(*what, settled, new)
+            starts.append(settled)
+        if problem.current is None or (self.budget is None and self.effort > 0.0):
+            starts += [policy.place(problem).broker for policy in (Nearest(), OtosCentroid(), Reloc())]
+        most = np.full(field.servers, np.inf)
+        if self.objective == "both":
+            level = replace(self, objective="load").place(problem).broker
+            most, starts = self._limited(problem, level, starts)
+        allowed = field.clients if self.budget is None else int(self.budget * field.clients)
+        begin, member = members(field)
+
+        def search(start: Rows, steps: int, n: int = 0) -> tuple[Rows, float]:
+            rng = np.random.default_rng((self.seed, n))
+            return anneal(*what, begin, member, start, origin, allowed, most, steps, HOT, COLD, rng)
+
+        best, home = min((search(start, 0)[1], at) for at, start in enumerate(starts))
+        found = starts[home]
         tries = TRIES if field.clients <= SMALL else 1
-        if field.clients:
-            for n in range(tries):
-                steps = int(self.effort * MOVES / tries)
-                found, value = anneal(*what, first, steps, HOT, COLD, np.random.default_rng((self.seed, n)))
-                if value < best:
-                    best, home = value, found
-                if self.stop.left_s() <= 0.0:
-                    break
-        return Placement("client", home, bound)
+        for n in range(tries if field.clients and self.effort > 0.0 else 0):
+            made, value = search(starts[home], int(self.effort * MOVES / tries), n)
+            if value < best:
+                best, found = value, made
+            if self.stop.left_s() <= 0.0:
+                break
+        return Placement("client", found, bound)
+
+    def _limited(self, problem: Problem, level: Rows, starts: list[Rows]) -> tuple[Floats, list[Rows]]:
+        """What every broker may have, by what the least maximum load would be; and where to begin within that."""
+        instance = Instance.of(problem)
+
+        def loads(home: Rows) -> Floats:
+            return instance.counts(home)[1]
+
+        usable = instance.speed > 0.0
+        least = float((loads(level)[usable] / instance.speed[usable]).max(initial=0.0))
+        most = self.load_limit * least * instance.speed * (1.0 + TOLERANCE)
+        return most, [level, *(start for start in starts if (loads(start) <= most).all())]
 
     def _level(self, state: _State, order: Rows, allowed: int) -> None:
         """As few moves as it takes."""

@@ -1,0 +1,108 @@
+"""Homes of clients that come, go and change what they want: each is answered at once, without solving anew.
+
+The counts and loads of all brokers are kept, so a change costs O(its topics x brokers), whatever the number of clients.
+Nobody else is moved; when the levels have drifted apart, ``client/trim`` with the current placement moves few.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trimtab.errors import BadInput
+from trimtab.model.placement import UNPLACED, Placement
+from trimtab.place.client.instance import Instance
+from trimtab.place.compiled import compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from trimtab.model.problem import Problem
+    from trimtab.model.workload import Floats, Rows
+
+    Counts = NDArray[np.int32]
+
+
+class Homes:
+    """Begun with the clients of a problem; those who come later get the next numbers."""
+
+    def __init__(self, problem: Problem, placement: Placement) -> None:
+        problem.refuse_unless_mine(placement)
+        instance = Instance.of(problem)
+        if not (instance.speed > 0.0).any():
+            raise BadInput("there is no broker that takes clients")
+        self._rate, self._speed = instance.rate, instance.speed
+        self._count, self._load = instance.counts(placement.broker)
+        self._home = placement.broker.tolist()
+        self._topics: list[Rows] = [
+            instance.topic[instance.begin[i] : instance.begin[i + 1]] for i in range(instance.clients)
+        ]
+
+    def __len__(self) -> int:
+        """Clients that ever were; whoever left keeps his number."""
+        return len(self._home)
+
+    def home(self, client: int) -> int:
+        return int(self._home[client])
+
+    @property
+    def load(self) -> Floats:
+        """Of every broker, as the judge would say."""
+        return self._load.copy()
+
+    def join(self, topics: Iterable[int]) -> tuple[int, int]:
+        """A new client's number and home: where the level of load is least with it."""
+        wanted = self._known(topics)
+        client = len(self._home)
+        self._topics.append(wanted)
+        self._home.append(UNPLACED)
+        self._home[client] = settle(wanted, self._rate, self._speed, self._count, self._load)
+        return client, self._home[client]
+
+    def leave(self, client: int) -> None:
+        """It has no home from now on."""
+        if self._home[client] != UNPLACED:
+            remove(self._topics[client], self._rate, self._count, self._load, self._home[client])
+            self._home[client] = UNPLACED
+
+    def change(self, client: int, topics: Iterable[int]) -> int:
+        """It wants something else: its home, the old one unless another is better now."""
+        wanted = self._known(topics)
+        self.leave(client)
+        self._topics[client] = wanted
+        self._home[client] = settle(wanted, self._rate, self._speed, self._count, self._load)
+        return int(self._home[client])
+
+    def _known(self, topics: Iterable[int]) -> Rows:
+        wanted = np.unique(np.fromiter(topics, np.int32))
+        if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < len(self._rate):
+            raise BadInput(f"topics are numbered 0 to {len(self._rate) - 1}, but {wanted.tolist()} were asked for")
+        return wanted
+
+
+@compiled
+def settle(topics: Rows, rate: Floats, speed: Floats, count: Counts, load: Floats) -> int:
+    """Add a client where the level is least with it; where that is."""
+    best, least = -1, np.inf
+    for j in range(len(speed)):
+        if speed[j] <= 0.0:
+            continue
+        then = load[j]
+        for k in topics:
+            then += rate[k] if count[k, j] else 2.0 * rate[k]
+        if then / speed[j] < least:
+            best, least = j, then / speed[j]
+    for k in topics:
+        load[best] += rate[k] if count[k, best] else 2.0 * rate[k]
+        count[k, best] += 1
+    return best
+
+
+@compiled
+def remove(topics: Rows, rate: Floats, count: Counts, load: Floats, j: int) -> None:
+    for k in topics:
+        count[k, j] -= 1
+        load[j] -= rate[k] if count[k, j] else 2.0 * rate[k]
