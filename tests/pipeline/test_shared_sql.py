@@ -996,6 +996,19 @@ def test_every_subscription_gets_what_it_would_get_alone(session, family):
     run()
 
 
+@pytest.mark.parametrize("k", [2**31 - 1, 1, 0, -1])
+def test_a_limit_is_counted_after_the_offset_however_large_it_is(session, k):
+    checked = query.read(
+        "SELECT n FROM reports WHERE n >= :low ORDER BY n LIMIT :k OFFSET 1", TABLES, {"low": "int", "k": "int"}
+    )
+    session.createDataFrame([(n,) for n in range(4)], "n LONG").createOrReplaceTempView("reports")
+    session.createDataFrame([("s", 0, k)], f"{SUB} STRING, low INT, k INT").createOrReplaceTempView(SUBSCRIPTIONS)
+
+    rows = session.sql(share.text(share.share(checked))).orderBy(RANK).collect()
+
+    assert [row.n for row in rows] == [1, 2, 3][: max(k, 0)]
+
+
 @pytest.mark.parametrize("each", ALL, ids=lambda each: each.sql)
 def test_an_index_is_found_wherever_one_can_serve(each):
     _, _, indexed = compiled(each.sql)

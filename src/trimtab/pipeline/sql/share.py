@@ -199,12 +199,15 @@ class _Sharer:
         kept = [exp.column(SUB), *_columns(columns)]
         ranked = self.named(exp.select(*kept, *_columns(ordered.bounds), exp.alias_(window, RANK)), tree)
         answer = self.named(exp.select(*kept, *([exp.column(RANK)] if top else [])), ranked)
-        rank, skip, last = exp.column(RANK), ordered.offset, ordered.limit
+        rank: exp.Expr = exp.column(RANK)
+        skip, last = ordered.offset, ordered.limit
         if skip is not None:
-            answer = answer.where(exp.GT(this=rank, expression=exp.paren(skip)))
-            last = last and exp.Add(this=exp.paren(last), expression=exp.paren(skip))
+            answer = answer.where(exp.GT(this=rank.copy(), expression=exp.paren(skip)))
+            # Not the limit plus this, which may be more than its type can hold.
+            skipped = exp.Greatest(this=skip.copy(), expressions=[exp.Literal.number(0)])
+            rank = exp.Sub(this=rank, expression=skipped)
         if last is not None:
-            answer = answer.where(exp.LTE(this=rank, expression=last))
+            answer = answer.where(exp.LTE(this=rank, expression=exp.paren(last)))
         return answer
 
 
