@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -10,11 +10,18 @@ from trimtab.model.judgement import TOLERANCE
 from trimtab.model.placement import UNPLACED, Bound
 from trimtab.place.client.delays import Field
 from trimtab.place.client.instance import Instance
+from trimtab.place.compiled import compiled
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from trimtab.model.problem import Problem
-    from trimtab.model.workload import Floats
+    from trimtab.model.workload import Floats, Rows
     from trimtab.place.client.instance import Counts
+
+    Ints = NDArray[np.int64]
+
+SWEEPS: Final = 30  # of parting
 
 
 def least_load(problem: Problem) -> Bound:
@@ -36,8 +43,10 @@ def least_load(problem: Problem) -> Bound:
 def least_load_within(problem: Problem, moves: int) -> Bound:
     """The same where at most so many clients may leave their brokers.
 
-    A copy that comes in for n clients of a broker ends only if all of them leave: each may end its part, 1/n, and no
-    set of clients ends more than the largest parts there are. What comes in anew elsewhere only adds.
+    A copy that comes in for n clients of a broker ends only if all of them leave. Part its rate among them in any way:
+    then no set of clients ends more than the sum of their parts, and none of so many more than the largest parts there
+    are. They are parted so that these are small: from those with much to those with little, again and again. (It is the
+    dual of a linear program whose optimum a minimum cut would find.) What comes in anew elsewhere only adds.
     """
     assert problem.current is not None
     anyhow = least_load(problem)
@@ -45,8 +54,8 @@ def least_load_within(problem: Problem, moves: int) -> Bound:
     if strength == 0.0 or (problem.current.broker == UNPLACED).any():
         return anyhow
     instance = Instance.of(problem)
-    count, load = instance.counts(problem.current.broker)
-    parts = np.sort(_relief(problem, instance, count) - instance.weight)[::-1]
+    _, load = instance.counts(problem.current.broker)
+    parts = np.sort(_parts(problem))[::-1]
     value = float(load.sum() - parts[:moves].sum()) / strength * (1.0 - TOLERANCE)
     return Bound("so few moves", value, "max_load") if value > anyhow.value else anyhow
 
@@ -87,3 +96,42 @@ def _relief(problem: Problem, instance: Instance, count: Counts) -> Floats:
     topic = problem.topic[here]
     share = problem.data_rate[topic] * (1.0 + 1.0 / count[topic, broker[here]])
     return np.bincount(problem.client[here], weights=share, minlength=instance.clients).astype(np.float64)
+
+
+def _parts(problem: Problem) -> Floats:
+    """Of each client, its parts of what comes in for it, together."""
+    assert problem.current is not None
+    pair = problem.current.broker[problem.client].astype(np.int64) * max(len(problem.data_rate), 1) + problem.topic
+    order = np.argsort(pair, kind="stable")
+    begin = np.flatnonzero(np.diff(pair[order], prepend=-1, append=-1)).astype(np.int64)
+    rate = problem.data_rate[problem.topic[order[begin[:-1]]]] if len(order) else np.zeros(0)
+    return parted(begin, problem.client[order], rate, problem.units, SWEEPS)
+
+
+@compiled
+def parted(begin: Ints, holder: Rows, rate: Floats, clients: int, sweeps: int) -> Floats:
+    """Begun with equal parts; in each sweep every holder gives to the one of the pair who has least, until both have
+    the same or it has nothing left of this pair.
+    """
+    part = np.empty(len(holder))
+    total = np.zeros(clients)
+    for p in range(len(rate)):
+        for at in range(begin[p], begin[p + 1]):
+            part[at] = rate[p] / (begin[p + 1] - begin[p])
+            total[holder[at]] += part[at]
+    for _ in range(sweeps):
+        for p in range(len(rate)):
+            if begin[p + 1] - begin[p] < 2:
+                continue
+            least = begin[p]
+            for at in range(begin[p], begin[p + 1]):
+                if total[holder[at]] < total[holder[least]]:
+                    least = at
+            for at in range(begin[p], begin[p + 1]):
+                given = min(part[at], (total[holder[at]] - total[holder[least]]) / 2.0)
+                if given > 0.0:
+                    part[at] -= given
+                    part[least] += given
+                    total[holder[at]] -= given
+                    total[holder[least]] += given
+    return total
