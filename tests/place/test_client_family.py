@@ -194,6 +194,26 @@ def test_trim_is_never_above_any_other_of_the_family(load):
         assert mine <= judge(problem, policy(name).place(problem)).load.level * (1 + 1e-9), name
 
 
+@settings(max_examples=30)
+@given(load=workloads(), objective=st.sampled_from(["delay", "both"]))
+def test_trim_by_delay_repeats_itself_and_is_above_none_it_knows(load, objective):
+    problem = Problem(load, "client")
+    assume(problem.brokers and (problem.speed > 0).all())
+    asked = policy("client/trim", objective=objective, effort=0.002, seed=3)
+
+    made = asked.place(problem)
+
+    assert np.array_equal(made.broker, asked.place(problem).broker)
+    found = judge(problem, made)
+    assert made.bound.value <= found.delay.mean_ms + 1e-9
+    if objective == "delay":
+        for name in ("client/nearest", "client/otos-centroid", "client/reloc"):
+            assert found.delay.mean_ms <= judge(problem, policy(name).place(problem)).delay.mean_ms + 1e-9
+    else:
+        level = judge(problem, policy("client/trim", effort=0.002, seed=3).place(problem)).load.level
+        assert found.load.level <= 1.1 * level * (1 + 1e-6)
+
+
 # One client's change.
 
 
