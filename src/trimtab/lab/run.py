@@ -143,16 +143,19 @@ def _on_spark(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, l
 
     spark = open_session(f"trimtab lab {name}", config.load().spark)
     context = spark.sparkContext
+    pool = ThreadPoolExecutor(1 if workers == 1 else context.defaultParallelism)
+
+    def ask(job: Job) -> tuple[Job, list[Row]]:
+        (rows,) = context.parallelize([job], 1).map(partial(_run_job, name)).collect()
+        return job, rows
+
     try:
-        with ThreadPoolExecutor(1 if workers == 1 else context.defaultParallelism) as pool:
-
-            def ask(job: Job) -> tuple[Job, list[Row]]:
-                (rows,) = context.parallelize([job], 1).map(partial(_run_job, name)).collect()
-                return job, rows
-
-            for done in as_completed([pool.submit(ask, job) for job in jobs]):
-                yield done.result()
-    finally:
+        for done in as_completed([pool.submit(ask, job) for job in jobs]):
+            yield done.result()
+    finally:  # at once, also when it was interrupted
+        pool.shutdown(wait=False, cancel_futures=True)
+        context.setLogLevel("OFF")  # it would tell of every task that ends early
+        context.cancelAllJobs()
         spark.stop()
 
 
