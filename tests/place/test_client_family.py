@@ -324,13 +324,16 @@ def test_reloc_asks_for_what_it_needs_by_name():
         ("client/trim", {"budget": 1.1}),
         ("client/trim", {"objective": "speed"}),
         ("client/multistage", {"alpha": -1.0}),
+        ("client/ldm", {"alpha": -1.0}),
+        ("client/sdm", {"initial": "best"}),
+        ("client/multistage", {"gamma": float("nan")}),
         ("client/multistage", {"scheme": "best"}),
         ("client/reloc", {"clusters": 0}),
         ("client/reloc", {"cooperation": "none"}),
     ],
 )
 def test_a_knob_outside_its_range_is_refused(name, knobs):
-    with pytest.raises(BadKnob, match=next(iter(knobs))):
+    with pytest.raises(BadKnob, match=f"{name}: {next(iter(knobs))} must be"):
         policy(name, **knobs)
 
 

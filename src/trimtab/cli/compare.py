@@ -82,79 +82,59 @@ def draw(comparison: Comparison, title: str, path: Path) -> None:
 
 def print_comparison(comparison: Comparison, title: str) -> None:
     best = comparison.bound
-    columns, row = SHOWN[best.figure]
+    show = {"received": _link_cells, "max_load": _load_cells, "delay": _delay_cells}[best.figure]
+    rows = [
+        {"policy": answer.policy, **show(answer, best), "took": output.seconds(answer.seconds)}
+        for answer in comparison.answers
+    ]
     side = "upper" if best.more_is_better else "lower"
     note = f"{side} bound {output.number(best.value)} ({best.kind})"
-    output.print_table(title, columns, [row(answer, best) for answer in comparison.answers], note=note)
+    output.print_table(title, list(rows[0]), [list(row.values()) for row in rows], note=note)
     for name, why in comparison.refused.items():
         click.echo(f"{name} left out: {why}")
 
 
-LINK_COLUMNS = [
-    "policy", "received", "data", "below bound", "unplaced", "brokers", "max load", "load cov", "violations", "took",
-]  # fmt: skip
-DELAY_COLUMNS = [
-    "policy", "delay", "above bound", "to homes", "between", "least kept", "max storage", "max load", "moves", "took",
-]  # fmt: skip
-CLIENT_COLUMNS = [
-    "policy", "max load", "above bound", "load cov", "total load", "moves", "least moves", "violations", "took",
-]  # fmt: skip
-
-
-def link_row(answer: Answer, best: Bound) -> tuple[str, ...]:
+def _link_cells(answer: Answer, best: Bound) -> dict[str, str]:
     found = answer.judgement
-    return (
-        answer.policy,
-        output.percent(found.received_share),
-        output.number(found.received),
-        _gap(answer, best),
-        f"{found.unplaced:,}",
-        f"{found.brokers_used:,}",
-        output.number(found.load.max),
-        f"{found.load.cov:.4f}",
-        f"{len(found.violations):,}",
-        output.seconds(answer.seconds),
-    )
+    return {
+        "received": output.percent(found.received_share),
+        "data": output.number(found.received),
+        "below bound": _gap(answer, best),
+        "unplaced": f"{found.unplaced:,}",
+        "brokers": f"{found.brokers_used:,}",
+        "max load": output.number(found.load.max),
+        "load cov": f"{found.load.cov:.4f}",
+        "violations": f"{len(found.violations):,}",
+    }
 
 
-def client_row(answer: Answer, best: Bound) -> tuple[str, ...]:
+def _load_cells(answer: Answer, best: Bound) -> dict[str, str]:
     found = answer.judgement
-    return (
-        answer.policy,
-        output.number(found.load.level),
-        _gap(answer, best),
-        f"{found.load.cov:.4f}",
-        output.number(found.load.total),
-        f"{found.moves.units:,}" if found.moves else "-",
-        f"{found.moves.least:,}" if found.moves else "-",
-        f"{len(found.violations):,}",
-        output.seconds(answer.seconds),
-    )
+    return {
+        "max load": output.number(found.load.level),
+        "above bound": _gap(answer, best),
+        "load cov": f"{found.load.cov:.4f}",
+        "total load": output.number(found.load.total),
+        "moves": f"{found.moves.units:,}" if found.moves else "-",
+        "least moves": f"{found.moves.least:,}" if found.moves else "-",
+        "violations": f"{len(found.violations):,}",
+    }
 
 
-def delay_row(answer: Answer, best: Bound) -> tuple[str, ...]:
+def _delay_cells(answer: Answer, best: Bound) -> dict[str, str]:
     found, delay = answer.judgement, answer.judgement.delay
     assert delay is not None
-    return (
-        answer.policy,
-        f"{delay.mean_ms:.3f} ms",
-        _gap(answer, best),
-        f"{delay.near_ms:.3f} ms",
-        f"{delay.far_ms:.3f} ms",
-        output.percent(float(delay.kept.min()), 1),
-        output.number(float(delay.storage.max())),
-        output.number(found.load.level),
-        f"{found.moves.units:,}" if found.moves else "-",
-        output.seconds(answer.seconds),
-    )
+    return {
+        "delay": f"{delay.mean_ms:.3f} ms",
+        "above bound": _gap(answer, best),
+        "to homes": f"{delay.near_ms:.3f} ms",
+        "between": f"{delay.far_ms:.3f} ms",
+        "least kept": output.percent(float(delay.kept.min()), 1),
+        "max storage": output.number(float(delay.storage.max())),
+        "max load": output.number(found.load.level),
+        "moves": f"{found.moves.units:,}" if found.moves else "-",
+    }
 
 
 def _gap(answer: Answer, best: Bound) -> str:
     return "optimal" if best.proves(answer.achieved) else output.percent(answer.gap(best), 3)
-
-
-SHOWN = {
-    "received": (LINK_COLUMNS, link_row),
-    "max_load": (CLIENT_COLUMNS, client_row),
-    "delay": (DELAY_COLUMNS, delay_row),
-}

@@ -85,6 +85,7 @@ def warm_up(name: str) -> None:
     """Have every kernel of a policy compiled, or loaded from disk: by a small problem, and what it does not reach."""
     family = name.split("/")[0]
     asked = policy_with(name, effort=0.01)
-    asked.place(Problem(SMALL[family].make(0), find_family(family).unit))
+    problem = Problem(SMALL[family].make(0), find_family(family).unit)
+    asked.place(problem)
     if hasattr(asked, "warm_up"):
-        asked.warm_up()
+        asked.warm_up(problem)

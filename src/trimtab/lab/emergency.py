@@ -27,7 +27,7 @@ from trimtab.fleet.credentials import FLEET_FILE, Fleet
 from trimtab.fleet.launch import admin_connection
 from trimtab.fleet.types import subscription_id
 from trimtab.lab.worlds.city import CHANNELS, City
-from trimtab.pipeline.geography import EARTH_KM
+from trimtab.model.positions import EARTH_KM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

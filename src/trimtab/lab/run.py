@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from trimtab.lab.experiment import Bar, Job, Row
 
 JOURNAL: Final = "journal.jsonl"
-PROCESSES, SPARK = PLACES = ("processes", "spark")  # where jobs are done
+PROCESSES, SPARK = "processes", "spark"  # who does the jobs
 VERSIONS: Final = ("trimtab", "numpy", "numba", "highspy")
 
 

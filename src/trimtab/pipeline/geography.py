@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-EARTH_KM: Final = 6371.0088
+from trimtab.model.positions import EARTH_KM
+
 LEVELS: Final = (-12, 9)  # from 27 m to all of the Earth
 
 _ON_EARTH: Final = "abs(a) <= 90 AND abs(c) <= 90 AND abs(b) <= 360 AND abs(d) <= 360"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from trimtab.errors import BadKnob
-from trimtab.lab.worlds.maxdata import option
+from trimtab.lab.worlds.option import option
 from trimtab.model.ids import Ids
 from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from trimtab.errors import BadKnob
-from trimtab.pipeline.geography import EARTH_KM
+from trimtab.model.positions import EARTH_KM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

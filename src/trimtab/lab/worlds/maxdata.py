@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from trimtab.errors import BadKnob
+from trimtab.lab.worlds.option import option
 from trimtab.model.ids import Ids
 from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
 
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
 
 # LowVariance is printed as "8 to 19"; only 8 to 12 fits the mean of 10 and Figure 4 (see docs/internals/links.md).
 RATES: Final[dict[str, tuple[int, int]]] = {"homogeneous": (10, 10), "low": (8, 12), "high": (1, 19)}
-
-
-def option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True, slots=True)

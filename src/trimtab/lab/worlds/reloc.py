@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from trimtab.errors import BadInput, BadKnob, MissingColumn
-from trimtab.lab.worlds.maxdata import option
+from trimtab.lab.worlds.option import option
 from trimtab.model import tables
 from trimtab.model.ids import Ids
 from trimtab.model.positions import EARTH_KM

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from trimtab.errors import BadKnob
-from trimtab.model.placement import Placement
+from trimtab.model.judgement import Load
 from trimtab.place.client.instance import Instance, homes_or
+from trimtab.place.client.policy import ClientPolicy
 from trimtab.place.client.simple import Nearest, Random, RoundRobin
 from trimtab.place.compiled import compiled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from trimtab.model.problem import Problem
@@ -28,134 +31,104 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Counts = NDArray[np.int32]
 
-INITIAL: Final = ("nearest", "round-robin", "random")
+INITIAL: Final[dict[str, Callable[[int], ClientPolicy]]] = {
+    "nearest": lambda seed: Nearest(), "round-robin": lambda seed: RoundRobin(), "random": Random,
+}  # fmt: skip
 SCHEMES: Final = ("ldm", "sdm")
 
 
-def initial(problem: Problem, name: str, seed: int) -> Rows:
-    """Stage 1: where clients are before anything is known of them, or where they are now."""
-    if name == "nearest":
-        first = Nearest().place(problem)
-    else:
-        first = RoundRobin().place(problem) if name == "round-robin" else Random(seed).place(problem)
-    return homes_or(problem, first.broker)
-
-
 @dataclass(frozen=True, slots=True)
-class Multistage:
-    """Algorithm 1: a shuffle if the load is spread widely, then single moves until it is spread little.
+class Dynamic(ClientPolicy):
+    """Stage 2: one client after the other leaves the broker of the most load, while the loads are spread by more than
+    ``alpha`` and their mean is above ``beta``, in the workload's data/s.
 
-    Above ``gamma`` (spread) and ``theta`` (mean load) everybody is shuffled; above ``alpha`` and ``beta`` clients move
-    one by one from the broker of the most load. Loads are in the workload's data/s.
+    Stage 1, ``initial``, says where those are who have no home yet.
     """
 
-    scheme: str = "ldm"
     alpha: float = 0.15
     beta: float = 0.0
-    gamma: float = 0.4
-    theta: float = 0.0
     initial: str = "nearest"
     seed: int = 0
 
-    may_leave_unplaced: ClassVar[bool] = False
-    keeps_limits: ClassVar[bool] = False
+    name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        if self.scheme not in SCHEMES:
-            raise BadKnob("client/multistage", "scheme", self.scheme, f"one of {', '.join(SCHEMES)}")
         if self.initial not in INITIAL:
-            raise BadKnob("client/multistage", "initial", self.initial, f"one of {', '.join(INITIAL)}")
-        for knob in ("alpha", "beta", "gamma", "theta"):
-            if not getattr(self, knob) >= 0.0:
-                raise BadKnob("client/multistage", knob, getattr(self, knob), "zero or more")
+            raise BadKnob(self.name, "initial", self.initial, f"one of {', '.join(INITIAL)}")
+        self._refuse_below_zero("alpha", "beta")
 
-    def place(self, problem: Problem) -> Placement:
+    def _refuse_below_zero(self, *knobs: str) -> None:
+        for knob in knobs:
+            if not getattr(self, knob) >= 0.0:
+                raise BadKnob(self.name, knob, getattr(self, knob), "zero or more")
+
+    def by_similarity(self) -> bool:
+        """Whether a client goes where most is shared, or where least is to do."""
+        return False
+
+    def homes(self, problem: Problem) -> Rows:
         instance = Instance.of(problem)
-        home = initial(problem, self.initial, self.seed)
-        if not instance.brokers or (home < 0).any():
-            return Placement("client", home)
-        order = instance.by_weight()
+        return self._migrated(instance, homes_or(problem, INITIAL[self.initial](self.seed).homes(problem)))
+
+    def _migrated(self, instance: Instance, home: Rows) -> Rows:
         count, load = instance.counts(home)
-        level = load[instance.speed > 0.0] / instance.speed[instance.speed > 0.0]
-        mean = float(level.mean())
-        if mean > self.theta and np.std(level) > self.gamma * mean:
-            home = shuffled(instance.begin, instance.topic, instance.rate, instance.speed, order)
-            count, load = instance.counts(home)
         migrate(
-            instance.begin, instance.topic, instance.rate, instance.weight, instance.speed, order, home, count, load,
-            self.alpha, self.beta, self.scheme == "sdm",
+            instance.begin, instance.topic, instance.rate, instance.weight, instance.speed, instance.by_weight(), home,
+            count, load, self.alpha, self.beta, self.by_similarity(),
         )  # fmt: skip
-        return Placement("client", home)
+        return home
 
 
 @dataclass(frozen=True, slots=True)
-class Ldm:
+class Ldm(Dynamic):
     """Load-based dynamic migration (5.2): the heaviest client of the fullest broker to the emptiest."""
 
-    alpha: float = 0.15
-    beta: float = 0.0
-    initial: str = "nearest"
-    seed: int = 0
-
-    may_leave_unplaced: ClassVar[bool] = False
-    keeps_limits: ClassVar[bool] = False
-
-    def place(self, problem: Problem) -> Placement:
-        return _dynamic("ldm", self.alpha, self.beta, self.initial, self.seed).place(problem)
+    name: ClassVar[str] = "client/ldm"
 
 
 @dataclass(frozen=True, slots=True)
-class Sdm:
+class Sdm(Dynamic):
     """Similarity-based dynamic migration (5.2): ... to that broker below the mean which shares most with it."""
 
-    alpha: float = 0.15
-    beta: float = 0.0
-    initial: str = "nearest"
-    seed: int = 0
+    name: ClassVar[str] = "client/sdm"
 
-    may_leave_unplaced: ClassVar[bool] = False
-    keeps_limits: ClassVar[bool] = False
-
-    def place(self, problem: Problem) -> Placement:
-        return _dynamic("sdm", self.alpha, self.beta, self.initial, self.seed).place(problem)
-
-
-def _dynamic(scheme: str, alpha: float, beta: float, first: str, seed: int) -> Multistage:
-    return Multistage(scheme, alpha, beta, gamma=float("inf"), initial=first, seed=seed)
+    def by_similarity(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
-class Gsh:
+class Multistage(Dynamic):
+    """Algorithm 1: everybody is shuffled above ``gamma`` (spread) and ``theta`` (mean load), then stage 2."""
+
+    scheme: str = "ldm"
+    gamma: float = 0.4
+    theta: float = 0.0
+
+    name: ClassVar[str] = "client/multistage"
+
+    def __post_init__(self) -> None:
+        super(Multistage, self).__post_init__()
+        if self.scheme not in SCHEMES:
+            raise BadKnob(self.name, "scheme", self.scheme, f"one of {', '.join(SCHEMES)}")
+        self._refuse_below_zero("gamma", "theta")
+
+    def by_similarity(self) -> bool:
+        return self.scheme == "sdm"
+
+    def _migrated(self, instance: Instance, home: Rows) -> Rows:
+        load = Load(instance.counts(home)[1], instance.speed)
+        mean = float(load.levels[instance.speed > 0.0].mean())
+        if mean > self.theta and load.cov > self.gamma:
+            home = instance.shuffled()
+        return super(Multistage, self)._migrated(instance, home)
+
+
+@dataclass(frozen=True, slots=True)
+class Gsh(ClientPolicy):
     """Greedy shuffle (5.3): everybody anew, the heaviest first, each to the broker that has least at that time."""
 
-    may_leave_unplaced: ClassVar[bool] = False
-    keeps_limits: ClassVar[bool] = False
-
-    def place(self, problem: Problem) -> Placement:
-        instance = Instance.of(problem)
-        order = instance.by_weight()
-        return Placement("client", shuffled(instance.begin, instance.topic, instance.rate, instance.speed, order))
-
-
-@compiled
-def shuffled(begin: Ints, topic: Rows, rate: Floats, speed: Floats, order: Rows) -> Rows:
-    """O(links + clients x brokers)."""
-    home = np.full(len(order), -1, np.int32)
-    count = np.zeros((len(rate), len(speed)), np.int32)
-    load = np.zeros(len(speed))
-    for i in order:
-        least = -1
-        for j in range(len(speed)):
-            if speed[j] > 0.0 and (least < 0 or load[j] / speed[j] < load[least] / speed[least]):
-                least = j
-        if least < 0:
-            break
-        home[i] = least
-        for s in range(begin[i], begin[i + 1]):
-            k = topic[s]
-            load[least] += rate[k] if count[k, least] else 2.0 * rate[k]
-            count[k, least] += 1
-    return home
+    def homes(self, problem: Problem) -> Rows:
+        return Instance.of(problem).shuffled()
 
 
 @compiled

@@ -30,6 +30,58 @@ CAPPED: Final = 256  # as many who share a topic as anybody looks at
 
 
 @compiled
+def powers(rho: float) -> Floats:
+    power = np.empty(CAPPED)
+    power[0] = 1.0
+    for n in range(1, CAPPED):
+        power[n] = power[n - 1] * rho
+    return power
+
+
+@compiled
+def weigh(
+    begin: Ints, topic: Rows, rate: Floats, weight: Floats, count: Counts, start: Rows, power: Floats, price: float,
+    i: int, at: int, cost: Floats, more: Floats,
+) -> float:  # fmt: skip
+    """Cost of each broker for client ``i``, who is ``at`` one, and the load it would bring; what it takes along."""
+    cost[:] = price
+    if start[i] >= 0:
+        cost[start[i]] = 0.0
+    more[:] = weight[i]
+    less: float = weight[i]
+    for s in range(begin[i], begin[i + 1]):
+        k = topic[s]
+        r = rate[k]
+        for j in range(len(cost)):
+            n = count[k, j]
+            if j == at:
+                n -= 1
+                if n == 0:
+                    less += r
+            elif n == 0:
+                more[j] += r
+            cost[j] += r * power[min(n, CAPPED - 1)]
+    return less
+
+
+@compiled
+def move(
+    begin: Ints, topic: Rows, count: Counts, load: Floats, home: Rows, start: Rows, i: int, to: int, less: float,
+    more: float,
+) -> int:  # fmt: skip
+    """How many moves that takes of those allowed: less than none if it comes back."""
+    at = home[i]
+    for s in range(begin[i], begin[i + 1]):
+        count[topic[s], at] -= 1
+        count[topic[s], to] += 1
+    load[at] -= less
+    load[to] += more
+    home[i] = to
+    used: int = (to != start[i]) - (at != start[i])
+    return used
+
+
+@compiled
 def sweep(
     begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, order: Rows, start: Rows,
     home: Rows, count: Counts, load: Floats, rho: float, cap: float, price: float, left: int,
@@ -38,45 +90,18 @@ def sweep(
 
     Nobody leaves where he was once no moves are ``left``; how many there are then.
     """
-    brokers = len(speed)
-    power = np.empty(CAPPED)
-    power[0] = 1.0
-    for n in range(1, CAPPED):
-        power[n] = power[n - 1] * rho
-    cost, more = np.empty(brokers), np.empty(brokers)
+    power, cost, more = powers(rho), np.empty(len(speed)), np.empty(len(speed))
     for i in order:
         at = home[i]
         if left <= 0 and at == start[i]:
             continue
-        cost[:] = price
-        if start[i] >= 0:
-            cost[start[i]] = 0.0
-        more[:] = weight[i]
-        less = weight[i]
-        for s in range(begin[i], begin[i + 1]):
-            k = topic[s]
-            r = rate[k]
-            for j in range(brokers):
-                n = count[k, j]
-                if j == at:
-                    n -= 1
-                    if n == 0:
-                        less += r
-                elif n == 0:
-                    more[j] += r
-                cost[j] += r * power[min(n, CAPPED - 1)]
+        less = weigh(begin, topic, rate, weight, count, start, power, price, i, at, cost, more)
         best = at
-        for j in range(brokers):
+        for j in range(len(speed)):
             if j != at and cost[j] < cost[best] * (1.0 - 1e-12) and load[j] + more[j] <= cap * speed[j]:
                 best = j
         if best != at:
-            for s in range(begin[i], begin[i + 1]):
-                count[topic[s], at] -= 1
-                count[topic[s], best] += 1
-            load[at] -= less
-            load[best] += more[best]
-            home[i] = best
-            left -= (best != start[i]) - (at != start[i])
+            left -= move(begin, topic, count, load, home, start, i, best, less, more[best])
     return left
 
 
@@ -86,13 +111,8 @@ def shed(
     home: Rows, count: Counts, load: Floats, rho: float, cap: float, price: float, left: int,
 ) -> int:  # fmt: skip
     """Brokers above ``cap`` let those go who lose least for the load they take along; how many moves are ``left``."""
-    brokers = len(speed)
-    power = np.empty(CAPPED)
-    power[0] = 1.0
-    for n in range(1, CAPPED):
-        power[n] = power[n - 1] * rho
-    cost, more = np.empty(brokers), np.empty(brokers)
-    for full in range(brokers):
+    power, cost, more = powers(rho), np.empty(len(speed)), np.empty(len(speed))
+    for full in range(len(speed)):
         if speed[full] <= 0.0 or load[full] <= cap * speed[full]:
             continue
         here = np.flatnonzero(home == full)
@@ -101,16 +121,9 @@ def shed(
             i = here[at]
             if weight[i] <= 0.0 or (left <= 0 and full == start[i]):
                 continue
-            cost[:] = price
-            if start[i] >= 0:
-                cost[start[i]] = 0.0
-            for s in range(begin[i], begin[i + 1]):
-                k = topic[s]
-                for j in range(brokers):
-                    n = count[k, j] - (1 if j == full else 0)
-                    cost[j] += rate[k] * power[min(n, CAPPED - 1)]
+            weigh(begin, topic, rate, weight, count, start, power, price, i, full, cost, more)
             least = np.inf
-            for j in range(brokers):
+            for j in range(len(speed)):
                 if j != full and load[j] < cap * speed[j]:
                     least = min(least, cost[j])
             loss[at] = (least - cost[full]) / weight[i]
@@ -120,32 +133,11 @@ def shed(
             i = here[at]
             if left <= 0 and full == start[i]:
                 continue
-            cost[:] = price
-            if start[i] >= 0:
-                cost[start[i]] = 0.0
-            more[:] = weight[i]
-            less = weight[i]
-            for s in range(begin[i], begin[i + 1]):
-                k = topic[s]
-                for j in range(brokers):
-                    n = count[k, j]
-                    if j == full:
-                        if n == 1:
-                            less += rate[k]
-                    elif n == 0:
-                        more[j] += rate[k]
-                    cost[j] += rate[k] * power[min(n, CAPPED - 1)]
+            less = weigh(begin, topic, rate, weight, count, start, power, price, i, full, cost, more)
             best = -1
-            for j in range(brokers):
+            for j in range(len(speed)):
                 if j != full and load[j] + more[j] <= cap * speed[j] and (best < 0 or cost[j] < cost[best]):
                     best = j
-            if best < 0:
-                continue
-            for s in range(begin[i], begin[i + 1]):
-                count[topic[s], full] -= 1
-                count[topic[s], best] += 1
-            load[full] -= less
-            load[best] += more[best]
-            home[i] = best
-            left -= (best != start[i]) - (full != start[i])
+            if best >= 0:
+                left -= move(begin, topic, count, load, home, start, i, best, less, more[best])
     return left

@@ -57,6 +57,10 @@ class Instance:
         """Clients, the heaviest first, those alike in the order of their rows."""
         return np.argsort(-self.weight, kind="stable").astype(np.int32)
 
+    def shuffled(self) -> Rows:
+        """Everybody anew, the heaviest first, each to the broker that has least at that time (Nguyen, 5.3)."""
+        return shuffled(self.begin, self.topic, self.rate, self.speed, self.by_weight())
+
     def counts(self, home: Rows) -> tuple[Counts, Floats]:
         """``count[k, j]``, Nguyen's n_jk (3), a topic's in one place of memory; and the load of every broker (5)."""
         return tally(self.begin, self.topic, self.rate, home, self.brokers)
@@ -101,6 +105,27 @@ def tally(begin: Ints, topic: Rows, rate: Floats, home: Rows, brokers: int) -> t
             load[j] += rate[k] if count[k, j] else 2.0 * rate[k]
             count[k, j] += 1
     return count, load
+
+
+@compiled
+def shuffled(begin: Ints, topic: Rows, rate: Floats, speed: Floats, order: Rows) -> Rows:
+    """O(links + clients x brokers)."""
+    home = np.full(len(order), -1, np.int32)
+    count = np.zeros((len(rate), len(speed)), np.int32)
+    load = np.zeros(len(speed))
+    for i in order:
+        least = -1
+        for j in range(len(speed)):
+            if speed[j] > 0.0 and (least < 0 or load[j] / speed[j] < load[least] / speed[least]):
+                least = j
+        if least < 0:
+            break
+        home[i] = least
+        for s in range(begin[i], begin[i + 1]):
+            k = topic[s]
+            load[least] += rate[k] if count[k, least] else 2.0 * rate[k]
+            count[k, least] += 1
+    return home
 
 
 def homes_or(problem: Problem, otherwise: Rows) -> Rows:

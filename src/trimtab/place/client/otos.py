@@ -9,13 +9,14 @@ constantly"), and the server that is nearest to a topic's members together is th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trimtab.model.placement import UNPLACED, Placement
+from trimtab.model.placement import UNPLACED
 from trimtab.model.positions import km_between, points
 from trimtab.model.workload import PUB
+from trimtab.place.client.policy import ClientPolicy
 from trimtab.place.compiled import compiled
 
 if TYPE_CHECKING:
@@ -28,45 +29,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Otos:
+class Otos(ClientPolicy):
     seed: int = 0
 
-    may_leave_unplaced: ClassVar[bool] = False
-    keeps_limits: ClassVar[bool] = False
-
-    def place(self, problem: Problem) -> Placement:
-        if not problem.brokers:
-            return Placement("client", np.full(problem.units, UNPLACED, np.int32))
+    def homes(self, problem: Problem) -> Rows:
         rng = np.random.default_rng(self.seed)
         server = rng.integers(0, problem.brokers, len(problem.workload.topics))
         alone = rng.integers(0, problem.brokers, problem.units)  # for those who have to do with no topic
-        return Placement("client", _homes(problem, server, alone))
+        return _homes(problem, server, alone)
 
 
 @dataclass(frozen=True, slots=True)
-class OtosCentroid:
-    may_leave_unplaced: ClassVar[bool] = False
-    keeps_limits: ClassVar[bool] = False
-
-    def place(self, problem: Problem) -> Placement:
+class OtosCentroid(ClientPolicy):
+    def homes(self, problem: Problem) -> Rows:
         load = problem.workload
-        if not problem.brokers:
-            return Placement("client", np.full(problem.units, UNPLACED, np.int32))
         far = km_between(*points(load.clients, load.brokers))
         pair = np.unique(load.links.topic.astype(np.int64) * max(problem.units, 1) + load.links.client)
         together = np.zeros((len(load.topics), problem.brokers))
         np.add.at(together, pair // max(problem.units, 1), far[pair % max(problem.units, 1)])
-        return Placement("client", _homes(problem, together.argmin(axis=1), far.argmin(axis=1)))
+        return _homes(problem, together.argmin(axis=1), far.argmin(axis=1))
 
 
 def _homes(problem: Problem, server: Ints, alone: Ints) -> Rows:
     load = problem.workload
-    endless = np.full(problem.brokers, np.inf)
+    endless, nothing = np.full(problem.brokers, np.inf), np.zeros(len(load.topics))
+    for column in (endless, nothing):
+        column.flags.writeable = False  # as those of a workload are, so that the kernel is compiled once
     order = np.argsort(load.links.topic, kind="stable")
     begin = np.searchsorted(load.links.topic[order], np.arange(len(load.topics) + 1)).astype(np.int64)
     home = one_each(
         begin, load.links.client[order], load.links.role[order] == PUB, server,
-        np.zeros(len(load.topics)) if load.topics.spool is None else load.topics.spool,
+        nothing if load.topics.spool is None else load.topics.spool,
         endless if load.brokers.storage is None else load.brokers.storage,
         endless if load.brokers.compute is None else load.brokers.compute, problem.units,
     )  # fmt: skip

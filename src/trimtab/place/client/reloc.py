@@ -13,14 +13,15 @@ that matrix into so many factors, which is what the paper does and which adds no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from trimtab.errors import BadKnob, TooLarge
-from trimtab.model.placement import UNPLACED, Placement
+from trimtab.model.placement import UNPLACED
 from trimtab.model.positions import km_between, points
 from trimtab.place.client.delays import Field
+from trimtab.place.client.policy import ClientPolicy
 from trimtab.place.compiled import compiled
 
 if TYPE_CHECKING:
@@ -38,15 +39,12 @@ ROUNDS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Reloc:
+class Reloc(ClientPolicy):
     clusters: int = 4  # K
     relatives: int = 100  # M'
     cooperation: str = "group"
     rank: int = 0  # factors of the matrix of relations; 0: the matrix itself
     seed: int = 0
-
-    may_leave_unplaced: ClassVar[bool] = False
-    keeps_limits: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for knob, least in (("clusters", 1), ("relatives", 0), ("rank", 0)):
@@ -55,9 +53,7 @@ class Reloc:
         if self.cooperation not in COOPERATION:
             raise BadKnob("client/reloc", "cooperation", self.cooperation, f"one of {', '.join(COOPERATION)}")
 
-    def place(self, problem: Problem) -> Placement:
-        if not problem.brokers:
-            return Placement("client", np.full(problem.units, UNPLACED, np.int32))
+    def homes(self, problem: Problem) -> Rows:
         field = Field.of(problem)
         load = problem.workload
         client, server = points(load.clients, load.brokers)
@@ -68,13 +64,13 @@ class Reloc:
             kin = self._factored(field, begin, member)
         else:
             kin = related(field.begin, field.topic, begin, member, self.relatives)
-        home = homes(
+        home = assigned(
             field.begin, field.topic, field.needs, begin, member, kin, of_server, of_client, field.home_ms,
             field.spool, field.storage, field.compute, self.cooperation == "group",
         )  # fmt: skip
         lonely = home == UNPLACED  # no topic at all
         home[lonely] = field.home_ms[lonely].argmin(axis=1)
-        return Placement("client", home)
+        return home
 
     def _factored(self, field: Field, begin: Ints, member: Rows) -> Rows:
         if field.clients > FACTORED:
@@ -156,7 +152,7 @@ def related(begin: Ints, topic: Rows, member_begin: Ints, member: Rows, many: in
 
 
 @compiled
-def homes(
+def assigned(
     begin: Ints, topic: Rows, needs: NDArray[np.int8], member_begin: Ints, member: Rows, kin: Rows,
     of_server: Rows, of_client: Rows, home_ms: Floats, spool: Floats, storage: Floats, compute: Floats, group: bool,
 ) -> Rows:  # fmt: skip

@@ -74,8 +74,7 @@ class Trim:
         made = instance.with_free_topics(made)
         return Placement("link", instance.links(problem, made), bound)
 
-    @staticmethod
-    def warm_up() -> None:
+    def warm_up(self, _: Problem) -> None:
         """Compile what only large problems reach."""
         instance = Instance(np.full(4, 2.0), np.full(4, 3, np.int32), np.full(2, 14.0), np.arange(4, dtype=np.int32))
         bounds.alike(instance)

@@ -1,0 +1,10 @@
+"""How a world says what can be set: its fields are the options of ``trimtab world``."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+
+def option(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
