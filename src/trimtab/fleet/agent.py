@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.agent")
 PERIOD_S: Final = 1.0
+LINKS_S: Final = 1.9  # between reports that list who is there
 TICK_S: Final = 0.1
 SETTLE_S: Final = 1.5  # after a start, until the clients have said who is there
 
@@ -61,6 +62,7 @@ class Agent:
         self._run = secrets.token_hex(6)  # tells this process from the one before it
         self._started = time.monotonic()
         self._waiting: dict[str, dict[str, Any]] = {}  # clients to register when the hub is back
+        self._listed_at = 0.0
         self._dirty = False  # whether the replica on disk is behind
 
     async def start(self) -> None:
@@ -206,6 +208,7 @@ class Agent:
         """Once a second from every client: what it did, which links it has here, which routes it follows."""
         client = question["client"]
         self.links.heard_of(client, question["links"])
+        self.links.at_home(client, question["home"] == self.broker and not question.get("leaves"))
         for topic, counted in question["topics"].items():
             self._fresh.setdefault(topic, TopicReport()).add(TopicReport.decode(counted))
         stale = {}
@@ -310,6 +313,8 @@ class Agent:
                 counted = fresh.setdefault(name, TopicReport())
                 counted.publishers, counted.subscribers = publishers, subscribers
             report = await self._telemetry.take(self.broker, fresh)
+            if report.at >= self._listed_at + LINKS_S:
+                self._listed_at, report.links = report.at, self.links.by_client()
             with contextlib.suppress(nats.errors.Error):  # the server is away, or there is too much to tell
                 for part in report.parts():
                     await self.connection.publish(f"telemetry.{self.broker}", json.dumps(part.encode()).encode())

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from nats.aio.client import Client as Nats
+    from nats.js import JetStreamContext
     from nats.js.kv import KeyValue
 
     from trimtab.fleet.registry import Registry
@@ -42,6 +43,16 @@ RETENTION_S: Final = 86_400.0  # of results, unless a channel wants more
 DUPLICATES_S: Final = 120.0
 MOST: Final = 1_000  # subscriptions in one request
 AT_ONCE: Final = 64  # messages on their way to be stored
+
+
+async def make_stream(jetstream: JetStreamContext, config: StreamConfig) -> None:
+    """Or bring it up to date."""
+    try:
+        await jetstream.stream_info(config.name or "")
+    except NotFoundError:
+        await jetstream.add_stream(config)
+    else:
+        await jetstream.update_stream(config)
 
 
 class Channels:
@@ -72,7 +83,7 @@ class Channels:
                 allow_direct=True, duplicate_window=DUPLICATES_S, republish=RePublish(src="res.>", dest="c.>"),
             ),
         ):  # fmt: skip
-            await self._made(config)
+            await make_stream(self._connection.jetstream(), config)
 
     def answers(self) -> dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]]:
         return {
@@ -85,15 +96,6 @@ class Channels:
     def _retention_s(self) -> float:
         known = self._registry.of_kind("channel").values()
         return max([RETENTION_S, *(float(each["retention_s"]) for each in known)])
-
-    async def _made(self, config: StreamConfig) -> None:
-        jetstream = self._connection.jetstream()
-        try:
-            await jetstream.stream_info(config.name or "")
-        except NotFoundError:
-            await jetstream.add_stream(config)
-        else:
-            await jetstream.update_stream(config)
 
     async def declare(self, question: dict[str, Any]) -> dict[str, Any]:
         """The channels of an application, all of them; those it has no more end."""

@@ -517,7 +517,9 @@ class Client:
             here = (r for r in self._routes.values() if to.broker in (r.broker, *r.leaving))
             links = {route.topic.name: route.roles for route in here}
         followed = {route.topic.name: route.broker for route in routes if not route.moving.locked()}
-        question = {"topics": topics, "links": links, "routes": followed, "home": self.home}
+        question = {
+            "topics": topics, "links": links, "routes": followed, "home": self.home, "leaves": self._closing,
+        }  # fmt: skip
         answer = await self._ask_agent(to, "report", question, timeout_s=2.0)
         if answer["home"] != self.home and to is self._base.wire:
             self._start(self._change_home(answer["home"]))

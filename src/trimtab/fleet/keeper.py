@@ -23,7 +23,7 @@ from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NoKey
 
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet import names, wire
-from trimtab.fleet.channels import Channels
+from trimtab.fleet.channels import Channels, make_stream
 from trimtab.fleet.credentials import Fleet
 from trimtab.fleet.mover import ALIVE_S, Mover
 from trimtab.fleet.registry import UNITS, Registry, Topic
@@ -36,8 +36,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.keeper")
 TELEMETRY: Final = "telemetry"  # the stream of all reports
+SNAPSHOT: Final = "snapshot"  # the newest measurement of the whole fleet, in parts
+DECISIONS: Final = "decisions"  # what the controller decided, and why
+CONTROL: Final = "control"  # the bucket with the controller's lease and what it is doing
 DAY_S: Final = 86_400.0
 KINDS: Final = ("topic", "client", "broker", "link", "channel")  # of what the registry holds
+
+
+def streams() -> list[StreamConfig]:
+    """Those of the fleet itself; channels have their own."""
+    return [
+        StreamConfig(
+            name=TELEMETRY, subjects=["telemetry.>"], retention=RetentionPolicy.LIMITS, storage=StorageType.FILE,
+            max_age=DAY_S, max_bytes=1 << 30, duplicate_window=2, allow_direct=True,
+        ),
+        StreamConfig(
+            name=SNAPSHOT, subjects=["snapshot.>"], storage=StorageType.FILE, max_msgs_per_subject=1,
+            max_bytes=1 << 28, duplicate_window=2, allow_direct=True,
+        ),
+        StreamConfig(
+            name=DECISIONS, subjects=["decision.>"], storage=StorageType.FILE, max_age=30 * DAY_S, max_bytes=1 << 30,
+            duplicate_window=2, allow_direct=True,
+        ),
+    ]  # fmt: skip
 
 
 class Keeper:
@@ -60,12 +81,9 @@ class Keeper:
         jetstream = self.connection.jetstream()
         self._store = await self._bucket("registry")
         moves = await self._bucket("moves")
-        await jetstream.add_stream(
-            StreamConfig(
-                name=TELEMETRY, subjects=["telemetry.>"], retention=RetentionPolicy.LIMITS, storage=StorageType.FILE,
-                max_age=DAY_S, max_bytes=1 << 30, duplicate_window=2,
-            )
-        )  # fmt: skip
+        for config in streams():
+            await make_stream(jetstream, config)
+        await self._bucket(CONTROL)
         for key in await self._keys(self._store):
             entry = await self._store.get(key)
             self.registry.apply(key, json.loads(entry.value or b"null"), entry.revision or 0)

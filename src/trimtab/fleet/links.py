@@ -22,6 +22,7 @@ class Links:
 
     _seen: dict[tuple[str, str], float] = field(default_factory=dict)  # (topic, client) -> last heard of
     _roles: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    _there: dict[str, float] = field(default_factory=dict)  # client at home here -> last heard of
     _waiting: list[tuple[Match, asyncio.Future[None]]] = field(default_factory=list)
 
     def open(self, topic: str, client: str, role: str) -> None:
@@ -51,6 +52,19 @@ class Links:
         limit = asyncio.get_running_loop().time() - EXPIRE_S
         for link in [link for link, seen in self._seen.items() if seen < limit]:
             self._forget(link)
+        for client in [client for client, seen in self._there.items() if seen < limit]:
+            del self._there[client]
+
+    def at_home(self, client: str, here: bool) -> None:
+        """Whether it is at home here, links or not; one that leaves is nowhere."""
+        if here:
+            self._there[client] = asyncio.get_running_loop().time()
+        else:
+            self._there.pop(client, None)
+
+    @property
+    def clients(self) -> set[str]:
+        return {client for _, client in self._seen}
 
     def count(self, topic: str, role: str) -> int:
         return sum(role in roles for (name, _), roles in self._roles.items() if name == topic)
@@ -64,9 +78,12 @@ class Links:
             both[1] += "sub" in roles
         return {topic: (both[0], both[1]) for topic, both in counted.items()}
 
-    @property
-    def clients(self) -> set[str]:
-        return {client for _, client in self._seen}
+    def by_client(self) -> dict[str, dict[str, list[str]]]:
+        """Everybody who is here: topics, and roles in each."""
+        listed: dict[str, dict[str, list[str]]] = {client: {} for client in self._there}
+        for (topic, client), roles in self._roles.items():
+            listed.setdefault(client, {})[topic] = sorted(roles)
+        return listed
 
     async def gone(self, match: Match, wait_s: float) -> None:
         """Until no link for which ``match(topic, client)`` is left here."""

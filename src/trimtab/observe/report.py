@@ -14,7 +14,7 @@ from trimtab.observe.histogram import Histogram
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PART: Final = 500  # topics in one message about a broker
+PART: Final = 500  # topics, and clients, in one message about a broker
 
 
 @dataclass(slots=True)
@@ -78,18 +78,21 @@ class BrokerReport:
     out_msgs: int = 0
     out_bytes: int = 0
     topics: dict[str, TopicReport] = field(default_factory=dict)
+    links: dict[str, dict[str, list[str]]] | None = None  # client -> topic -> roles; in some reports
 
     def encode(self) -> dict[str, Any]:
-        named = {name: getattr(self, name) for name in self.__slots__ if name != "topics"}
-        return named | {"topics": {topic: report.encode() for topic, report in self.topics.items()}}
+        named = {name: getattr(self, name) for name in self.__slots__ if name not in ("topics", "links")}
+        named["topics"] = {topic: report.encode() for topic, report in self.topics.items()}
+        return named if self.links is None else named | {"links": self.links}
 
     def parts(self) -> Iterator[BrokerReport]:
         """The same in parts that fit into a message each, and add up to it."""
-        names = list(self.topics)
-        yield replace(self, topics={name: self.topics[name] for name in names[:PART]})
-        for at in range(PART, len(names), PART):
-            some = {name: self.topics[name] for name in names[at : at + PART]}
-            yield BrokerReport(self.broker, self.at, self.period_s, topics=some)
+        names, clients = list(self.topics), list(self.links or ())
+        for at in range(0, max(len(names), len(clients), 1), PART):
+            topics = {name: self.topics[name] for name in names[at : at + PART]}
+            links = {name: self.links[name] for name in clients[at : at + PART]} if self.links is not None else None
+            whole = self if at == 0 else BrokerReport(self.broker, self.at, self.period_s)
+            yield replace(whole, topics=topics, links=links)
 
     @classmethod
     def decode(cls, named: dict[str, Any]) -> BrokerReport:

@@ -34,6 +34,7 @@ EXPERIMENTS: Final = {
         "processing:Processing",
         "Khare Figure 1a-1d on a live broker: processing, subscribers, background load",
     ),
+    "stability": ("stability:Stability", "does the controller come to rest? Cases that balancers run in circles on"),
     "maxdata-scale": ("maxdata_scale:MaxDataScale", "Lambert Section V-D, Figures 10-13, and on to ten million links"),
 }
 

@@ -1,0 +1,1 @@
+"""The loop over a live fleet: what is wrong, what to do about it, whether it helped."""

@@ -1,0 +1,95 @@
+"""What is wrong, if anything. Each detector looks at one thing and says in a sentence what it found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trimtab.control.view import shares
+from trimtab.model.placement import UNPLACED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trimtab.control.settings import Settings
+    from trimtab.control.view import View
+    from trimtab.model.workload import Floats
+
+
+class Kind(StrEnum):
+    LOST = "lost"  # clients without a home that is alive
+    OVERLOAD = "overload"
+    IMBALANCE = "imbalance"
+    IDLE = "idle"
+    UNFINISHED = "unfinished"  # the budget did not allow all of the last plan
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    kind: Kind
+    text: str
+    brokers: tuple[str, ...] = ()  # that it is about
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def findings(view: View, settings: Settings) -> list[Finding]:
+    return [
+        found
+        for detector in (lost, overload, imbalance, idle)
+        for found in detector(view, settings)
+    ]  # fmt: skip
+
+
+def lost(view: View, _: Settings) -> Iterator[Finding]:
+    """A broker is gone, and its clients have no home."""
+    count = int(np.count_nonzero(view.home == UNPLACED))
+    if count:
+        yield Finding(Kind.LOST, f"{count:,} clients have no home: the broker they had is away")
+
+
+def overload(view: View, settings: Settings) -> Iterator[Finding]:
+    """A broker uses more than it should of anything whose limit is known."""
+    used: dict[str, Floats] = {"bandwidth": shares(view.load(), view.problem.bandwidth)}
+    cores = view.problem.workload.brokers.cores
+    said = [view.usage.get(name) for name in view.brokers]
+    if cores is not None:
+        used["cores"] = np.array([each.cores if each else 0.0 for each in said]) / np.maximum(cores, 1e-9)
+    if settings.messages is not None:
+        limit = settings.messages / settings.overload  # it is the number that is too much, not a share of it
+        used["message rate"] = np.array([each.messages if each else 0.0 for each in said]) / limit
+    for resource, share in used.items():
+        over = np.flatnonzero(share > settings.overload).tolist()
+        if not over:
+            continue
+        names = tuple(view.brokers[row] for row in over)
+        text = f"{', '.join(names)} above {settings.overload:.0%} of {resource}: {share.max():.0%} at most"
+        if share.mean() > settings.overload:
+            more = math.ceil(share.sum() / settings.overload) - len(share)
+            text += f"; all brokers together are at {share.mean():.0%}, so moving cannot mend it: add {more} like them"
+        yield Finding(Kind.OVERLOAD, text, names)
+
+
+def imbalance(view: View, settings: Settings) -> Iterator[Finding]:
+    """The two thresholds of Algorithm 1 (Nguyen, DEBS'19): on the spread of loads, and on their mean."""
+    load = view.load()
+    if load.cov > settings.alpha and load.mean > settings.beta:
+        fullest = view.brokers[int(np.argmax(load.levels))]
+        text = f"loads are spread by {load.cov:.2f}, more than {settings.alpha:g}; {fullest} has the most"
+        yield Finding(Kind.IMBALANCE, text, (fullest,))
+
+
+def idle(view: View, settings: Settings) -> Iterator[Finding]:
+    """A broker has next to nothing to do. One among fifty hardly shows in the spread, and is the one that was added."""
+    load = view.load()
+    able = view.problem.speed > 0.0
+    mean = float(load.levels[able].mean()) if able.any() else 0.0
+    rows = np.flatnonzero(able & (load.levels < settings.idle * mean)).tolist()
+    if rows and mean > settings.beta:
+        names = tuple(view.brokers[row] for row in rows)
+        yield Finding(Kind.IDLE, f"{', '.join(names)} below {settings.idle:.0%} of the mean load", names)

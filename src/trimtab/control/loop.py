@@ -1,0 +1,214 @@
+"""The controller without a network and without a clock: looks in, plans out.
+
+What keeps it from running after its own tail, which its peers are known for (apache/pulsar PIP-364, #16059): it must
+find the same thing several times in a row; a plan must be worth it; the next waits until the last one has been seen to
+help, and longer each time one has not; a client that moved stays for a while, twice as long each time; and only so many
+move within a period.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from trimtab.control.decide import NoPlan, Question, decide, worth_it
+from trimtab.control.detectors import Finding, Kind, findings
+from trimtab.control.plan import Levels, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trimtab.control.plan import Step
+    from trimtab.control.settings import Settings
+    from trimtab.control.view import View
+
+LONGEST: Final = 32  # periods that it waits after plans that did not help
+LONG: Final = 8  # periods that a broker must be there to be used, if it keeps dying
+FORGET: Final = 16  # times ``cool_s`` after which a move does not count any more
+SEVERAL: Final = 3  # moves to a broker that failed, of one plan
+ENOUGH: Final = 0.5  # share of the predicted gain that must show
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a plan brought."""
+
+    plan: Plan
+    ended: float
+    measured: Levels | None = None  # once it was seen
+    helped: bool | None = None
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """A broker that died, or to which moves failed."""
+
+    times: int = 0
+    last: float = 0.0
+    until: float = 0.0  # nobody is to go there before this
+
+
+@dataclass(slots=True)
+class Loop:
+    """``step`` at every look. Whoever carries plans out says what ``moved``, and when it ``ended``."""
+
+    settings: Settings
+    number: int = 0  # of the last decision
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    found: list[Finding] = field(default_factory=list)  # at the last look
+    why_not: str = ""  # nothing moves though something was found
+    question: Question | None = None  # that the last decision answered
+    _seen: dict[Kind, int] = field(default_factory=dict)  # looks in a row
+    _recent: deque[float] = field(default_factory=deque)  # when clients moved
+    _moved: dict[str, tuple[int, float]] = field(default_factory=dict)  # client -> how often, when last
+    _pause: int = 0  # periods to wait after a plan that did not help; doubles
+    _quiet_until: float = -math.inf
+    _unseen: int | None = None  # the plan whose outcome has not been seen
+    _rest: int = 0  # moves of the last plan that the budget did not allow
+    _brokers: frozenset[str] = frozenset()  # alive at the last look
+    _trouble: dict[str, _Trouble] = field(default_factory=dict)
+
+    def step(self, now: float, view: View, *, busy: bool = False) -> Plan | NoPlan | None:
+        """What to do now, if anything. ``busy``: a plan is being carried out."""
+        self._look_who_is_there(now, frozenset(view.brokers))
+        self.found = [*findings(view, self.settings), *self._unfinished(view)]
+        kinds = {each.kind for each in self.found}
+        self._seen = {kind: self._seen.get(kind, 0) + 1 for kind in kinds}
+        self.why_not = ""
+        if Kind.LOST in kinds:
+            return self._decide(now, view, only_lost=True)
+        if not busy:
+            self._verify(now, view)
+        if not any(self._is_firm(each.kind) for each in self.found):
+            self.why_not = "it has to be found again first" if self.found else ""
+        elif busy:
+            self.why_not = "a plan is under way"
+        elif self._unseen is not None:
+            self.why_not = "what the last plan brought has not been measured yet"
+        elif now < self._quiet_until:
+            self.why_not = f"nothing that could be done helps; trying again in {self._quiet_until - now:.0f} s"
+        elif not self._allowed(now, len(view.clients)):
+            self.why_not = f"so many have moved in the last {self.settings.budget_s:g} s as the budget allows"
+        else:
+            return self._decide(now, view)
+        return None
+
+    def _look_who_is_there(self, now: float, brokers: frozenset[str]) -> None:
+        """A broker less or more is a new situation: what was found out about plans and clients no longer counts.
+
+        One that comes back is used after a period, after twice as long the second time, and so on.
+        """
+        if brokers == self._brokers:
+            return
+        for name in self._brokers - brokers:
+            self._had_trouble(name, now, math.inf)
+        for name in brokers - self._brokers:
+            if (known := self._trouble.get(name)) is not None:
+                known.until = now + self.settings.period_s * min(LONG, 2 ** (known.times - 1))
+        self._brokers = brokers
+        self._moved.clear()
+        self._pause, self._quiet_until, self._unseen, self._rest = 0, -math.inf, None, 0
+
+    def _had_trouble(self, broker: str, now: float, for_s: float) -> None:
+        known = self._trouble.setdefault(broker, _Trouble())
+        if now - known.last > FORGET * self.settings.cool_s:
+            known.times = 0
+        known.times, known.last, known.until = known.times + 1, now, now + for_s
+
+    def _is_firm(self, kind: Kind) -> bool:
+        return kind is Kind.UNFINISHED or self._seen[kind] >= self.settings.patience
+
+    def _unfinished(self, view: View) -> list[Finding]:
+        if self._rest and view.load().cov > self.settings.enough:
+            return [Finding(Kind.UNFINISHED, f"{self._rest:,} moves of the last plan are left")]
+        self._rest = 0
+        return []
+
+    def _decide(self, now: float, view: View, *, only_lost: bool = False) -> Plan | NoPlan:
+        self.number += 1
+        settings = self.settings
+        frozen = () if only_lost else tuple(name for name in view.clients if self._is_frozen(name, now))
+        unfit = tuple(name for name in view.brokers if now < self._trouble.get(name, _Trouble()).until)
+        self.question = Question(
+            self.number, now, tuple(str(each) for each in self.found), settings.policy, settings.seed + self.number,
+            settings.gain, self._allowed(now, len(view.clients)), frozen, unfit, only_lost,
+        )  # fmt: skip
+        made = decide(view, self.question)
+        if isinstance(made, Plan):
+            self._rest = made.left
+        else:
+            self.why_not, self._rest = made.why, 0
+            if unfit:
+                self._quiet_until = min(self._trouble[name].until for name in unfit)
+            else:
+                self._wait_longer(now)
+        return made
+
+    def _allowed(self, now: float, clients: int) -> int:
+        while self._recent and self._recent[0] <= now - self.settings.budget_s:
+            self._recent.popleft()
+        return max(0, math.ceil(self.settings.budget * clients) - len(self._recent))
+
+    def _is_frozen(self, client: str, now: float) -> bool:
+        times, last = self._moved.get(client, (0, 0.0))
+        return times > 0 and now < last + self.settings.cool_s * 2 ** (times - 1)
+
+    def _wait_longer(self, now: float) -> None:
+        self._pause = min(LONGEST, max(1, 2 * self._pause))
+        self._quiet_until = now + self._pause * self.settings.period_s
+
+    def moved(self, now: float, steps: Iterable[Step]) -> None:
+        """These have been carried out. Whoever had no home does not count: it had to go somewhere."""
+        for each in steps:
+            if each.source:
+                self._recent.append(now)
+                times, last = self._moved.get(each.client, (0, 0.0))
+                times = 0 if now - last > FORGET * self.settings.cool_s else times
+                self._moved[each.client] = (times + 1, now)
+
+    def is_hopeless(self, failed: Iterable[Step]) -> bool:
+        """Whether so many moves of a plan have failed that the rest of it is not worth much."""
+        return any(times >= SEVERAL for times in Counter(each.target for each in failed).values())
+
+    def ended(self, now: float, plan: Plan, failed: Iterable[Step] = ()) -> None:
+        """All of it is carried out, but for those that failed. Where several could not go, nobody is sent for a while:
+        a new plan is made without that broker, at once."""
+        self.outcomes[plan.number] = Outcome(plan, now)
+        self._unseen = plan.number
+        for broker, times in Counter(each.target for each in failed).items():
+            known = self._trouble.get(broker, _Trouble())
+            if times >= SEVERAL and now >= known.until:
+                self._had_trouble(broker, now, self.settings.cool_s * 2**known.times)
+                self._unseen = None
+
+    def _verify(self, now: float, view: View) -> None:
+        """Whether the last plan has brought at least half of what it promised, as the brokers themselves say."""
+        if self._unseen is None:
+            return
+        outcome = self.outcomes[self._unseen]
+        if view.at < outcome.ended + self.settings.period_s:
+            return
+        self._unseen = None
+        load = view.measured() or view.load()
+        outcome.measured = Levels.of(load)
+        plan, then = outcome.plan, outcome.measured.spread
+        promised = plan.before.spread - plan.predicted.spread
+        outcome.helped = then <= max(plan.before.spread - ENOUGH * promised, self.settings.alpha)
+        if outcome.helped:
+            self._pause = 0
+        else:
+            self._wait_longer(now)
+
+    def still_helps(self, view: View, left: Iterable[Step]) -> bool:
+        """Whether the rest of a plan is worth carrying out, as things are now."""
+        brokers = {name: row for row, name in enumerate(view.brokers)}
+        clients = {name: row for row, name in enumerate(view.clients)}
+        then = view.home.copy()
+        for each in left:
+            if not each.source:
+                return True
+            if each.target in brokers and each.client in clients:
+                then[clients[each.client]] = brokers[each.target]
+        return worth_it(Levels.of(view.load()), Levels.of(view.load(then)), 0.0)

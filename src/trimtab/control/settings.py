@@ -1,0 +1,50 @@
+"""What an operator sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from trimtab.errors import BadKnob
+
+_POSITIVE: Final = ("period_s", "cool_s", "budget_s")
+_NOT_NEGATIVE: Final = ("alpha", "beta", "enough", "gain", "latency_ms")
+_SHARES: Final = ("budget", "idle")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``[control]`` of trimtab.toml."""
+
+    policy: str = "trim"  # of the family client
+    period_s: float = 5.0  # between two looks
+    alpha: float = 0.15  # spread of loads above which it is too uneven (Nguyen, DEBS'19, Algorithm 1),
+    beta: float = 0.0  # while the mean load is above this, in bytes/s
+    enough: float = 0.05  # spread below which what a budget cut off is not gone on with
+    idle: float = 0.5  # a broker below this share of the mean load has nothing to do
+    overload: float = 0.85  # share of any resource in use
+    messages: float | None = None  # messages/s of a broker that are too many, if set
+    patience: int = 2  # looks in a row that must find the same before anything moves
+    gain: float = 0.1  # share by which the spread must fall for a plan to be worth it, of 0.5 if it is less
+    budget: float = 0.5  # share of the clients that may move
+    budget_s: float = 30.0  # within so long
+    cool_s: float = 60.0  # a client that moved stays, twice as long each time it has moved
+    latency_ms: float = 250.0  # p99 of deliveries above which fewer moves run at once
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for knob in _POSITIVE:
+            if not 0.0 < getattr(self, knob) < float("inf"):
+                raise BadKnob("control", knob, getattr(self, knob), "more than zero")
+        for knob in _NOT_NEGATIVE:
+            if not 0.0 <= getattr(self, knob) < float("inf"):
+                raise BadKnob("control", knob, getattr(self, knob), "zero or more")
+        for knob in _SHARES:
+            if not 0.0 <= getattr(self, knob) <= 1.0:
+                raise BadKnob("control", knob, getattr(self, knob), "from 0 to 1")
+        if not 0.0 < self.overload <= 1.0:
+            raise BadKnob("control", "overload", self.overload, "a share, above 0 and at most 1")
+        if self.messages is not None and not 0.0 < self.messages < float("inf"):
+            raise BadKnob("control", "messages", self.messages, "more than zero, or left out")
+        if self.patience < 1:
+            raise BadKnob("control", "patience", self.patience, "1 or more")

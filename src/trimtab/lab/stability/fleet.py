@@ -1,0 +1,144 @@
+"""A fleet in virtual time: rates change, brokers die, moves take a second, and a balancer looks at it now and then."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+
+from trimtab.model.judgement import Load
+from trimtab.model.placement import Placement
+from trimtab.model.problem import Problem
+from trimtab.place.judge import judge
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.lab.stability.case import Case
+    from trimtab.model.workload import Floats, Rows
+
+    Flags = NDArray[np.bool_]
+
+AVERAGE_S: Final = 10.0  # of the moving average of rates
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What a balancer is told."""
+
+    second: int
+    at: int  # when it was measured
+    rate: Floats  # (K,) moving averages, with noise
+    load: Floats  # (B,) of brokers, as they say themselves
+    home: Rows  # (N,) now
+    alive: Flags  # (B,) now
+
+
+class Balancer(Protocol):
+    """Looks every ``period_s``; is asked every second what to move."""
+
+    name: str
+    period_s: int
+
+    def look(self, seen: Seen) -> None: ...
+
+    def orders(self, second: int, home: Rows, alive: Flags) -> list[tuple[int, int]]:
+        """Clients to move this second, and where to. Those of a dead broker must be among them."""
+        ...
+
+    def done(self, second: int, moved: list[tuple[int, int]], failed: list[tuple[int, int]]) -> None: ...
+
+
+@dataclass(slots=True)
+class Trace:
+    """What happened, second by second."""
+
+    spread: list[float] = field(default_factory=list)  # of the true loads of brokers that are alive
+    highest: list[float] = field(default_factory=list)
+    moves: list[int] = field(default_factory=list)  # of clients whose broker was alive
+    failed: int = 0
+    rehomed: int = 0  # clients whose broker was not
+    returned: int = 0  # clients that went back to where they had left from, its broker alive all the time
+    homeless_s: int = 0  # clients x seconds
+    worst_homeless_s: int = 0  # of one client
+
+
+def run(case: Case, balancer: Balancer, seed: int) -> Trace:
+    rng = np.random.default_rng((seed, 77))
+    trace, home = Trace(), case.home.copy()
+    alive = np.ones(case.brokers, bool)
+    for event in case.events:
+        if event.action == "joins":
+            alive[event.broker] = False
+    average = case.rates(0).copy()
+    kept: deque[tuple[int, Floats, Floats]] = deque(maxlen=case.lag_s + 1)
+    left: dict[int, set[int]] = {}  # client -> brokers it moved away from
+    waiting = np.zeros(len(home), np.int64)
+    for second in range(case.seconds):
+        for event in case.events:
+            if event.at == second:
+                alive[event.broker] = event.action != "dies"
+                if event.action == "dies":  # to come back is no running in circles then
+                    left = {client: places - {event.broker} for client, places in left.items()}
+        rate = case.rates(second)
+        average += (rate - average) * (1.0 - np.exp(-1.0 / AVERAGE_S))
+        load = _load(case, rate, home, alive)
+        kept.append((second, average.copy(), load))
+        if second % balancer.period_s == 0:
+            at, known, loads = kept[0]
+            seen = known * _noise(rng, case.noise, len(known))
+            balancer.look(Seen(second, at, seen, loads * _noise(rng, case.noise / 3, len(loads)), home.copy(), alive))
+        _carry_out(case, balancer, second, home, alive, trace, left)
+        homeless = ~alive[home]
+        waiting = np.where(homeless, waiting + 1, 0)
+        trace.homeless_s += int(homeless.sum())
+        trace.worst_homeless_s = max(trace.worst_homeless_s, int(waiting.max(initial=0)))
+        then = _load(case, rate, home, alive)
+        level = Load(then[alive], _speed(case, alive))
+        trace.spread.append(level.cov)
+        trace.highest.append(level.level)
+    return trace
+
+
+def _carry_out(
+    case: Case, balancer: Balancer, second: int, home: Rows, alive: Flags, trace: Trace, left: dict[int, set[int]]
+) -> None:
+    moved, failed, count = [], [], 0
+    for client, target in balancer.orders(second, home, alive):
+        source = int(home[client])
+        if source == target:
+            continue
+        if not alive[target] or target in case.refuses:
+            failed.append((client, target))
+            continue
+        home[client] = target
+        moved.append((client, target))
+        if alive[source]:
+            count += 1
+            trace.returned += target in left.get(client, ())
+            left.setdefault(client, set()).add(source)
+        else:
+            trace.rehomed += 1
+    trace.moves.append(count)
+    trace.failed += len(failed)
+    balancer.done(second, moved, failed)
+
+
+def _noise(rng: np.random.Generator, share: float, size: int) -> Floats:
+    return np.maximum(0.0, 1.0 + share * rng.standard_normal(size)) if share else np.ones(size)
+
+
+def _load(case: Case, rate: Floats, home: Rows, alive: Flags) -> Floats:
+    """Of every broker; one that is dead carries nothing."""
+    problem = Problem(case.workload(rate), "client")
+    load = judge(problem, Placement("client", np.where(alive[home], home, -1).astype(np.int32))).load.per_broker
+    return load + (case.besides if case.besides is not None else 0.0)
+
+
+def _speed(case: Case, alive: Flags) -> Floats:
+    if case.bandwidth is None:
+        return np.ones(int(alive.sum()))
+    chosen = case.bandwidth[alive]
+    return np.asarray(chosen / chosen.mean())

@@ -1,0 +1,179 @@
+"""Telemetry as tables: what brokers report every second, results as they went out, who wants what; and from them the
+workload. Functions of DataFrames, the same over the newest seconds of a live fleet and over months of history.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from trimtab.observe.histogram import PER_OCTAVE, SMALLEST_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+_COUNTS: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes")
+_COUNTED: Final = ", ".join(f"{name} LONG" for name in _COUNTS)
+# Tables, also as history keeps them. ``at`` is the end of the period, in seconds since 1970.
+BROKERS: Final = (
+    f"at DOUBLE, period_s DOUBLE, broker STRING, cpu DOUBLE, memory_bytes LONG, connections LONG, {_COUNTED}"
+)
+TOPICS: Final = (
+    f"at DOUBLE, period_s DOUBLE, broker STRING, topic STRING, {_COUNTED}, processed LONG, busy_s DOUBLE, "
+    "latency MAP<INT, LONG>"
+)
+LINKS: Final = "at DOUBLE, broker STRING, client STRING, topic STRING, role STRING"
+TABLES: Final = {"brokers": BROKERS, "topics": TOPICS, "links": LINKS}
+
+_TOPIC: Final = ", ".join(f"{name}: LONG" for name in (*_COUNTS, "processed"))
+_REPORT: Final = (
+    f"broker STRING, at DOUBLE, period_s DOUBLE, cpu DOUBLE, memory_bytes LONG, connections LONG, {_COUNTED}, "
+    f"topics MAP<STRING, STRUCT<{_TOPIC}, busy_s: DOUBLE, latency: ARRAY<ARRAY<LONG>>>>, "
+    "links MAP<STRING, MAP<STRING, ARRAY<STRING>>>"
+)
+CHANNEL: Final = "channel:"  # before CHANNEL:SUBSCRIPTION, in the place of a topic's name
+CROWD: Final = 1_000  # subscribers of a topic; with more, to share it says nothing about two of them
+
+
+def reports(messages: DataFrame) -> DataFrame:
+    """What brokers said, message by message; what cannot be read is left out."""
+    said = F.from_json(F.col("data").cast("string"), _REPORT)
+    return messages.select(said.alias("said")).where("said.broker IS NOT NULL AND said.at IS NOT NULL").select("said.*")
+
+
+def brokers(said: DataFrame) -> DataFrame:
+    """``BROKERS``: one row a report, which may have come in parts."""
+    longs = ("memory_bytes", "connections", *_COUNTS)
+    sums = [F.sum(F.coalesce(name, F.lit(0))).cast("long").alias(name) for name in longs]
+    cpu = F.sum(F.coalesce("cpu", F.lit(0.0))).alias("cpu")
+    return said.groupBy("at", "period_s", "broker").agg(cpu, *sums)
+
+
+def topics(said: DataFrame) -> DataFrame:
+    """``TOPICS``: one row for each topic of each report."""
+    each = said.select("at", "period_s", "broker", F.explode("topics").alias("topic", "of"))
+    numbers = [F.coalesce(F.col(f"of.{name}"), F.lit(0)).alias(name) for name in (*_COUNTS, "processed")]
+    pairs = F.expr("transform(coalesce(of.latency, array()), pair -> struct(CAST(pair[0] AS INT), pair[1]))")
+    return each.select(
+        "at", "period_s", "broker", "topic", *numbers, F.coalesce("of.busy_s", F.lit(0.0)).alias("busy_s"),
+        F.map_from_entries(pairs).alias("latency"),
+    )  # fmt: skip
+
+
+def links(said: DataFrame) -> DataFrame:
+    """``LINKS``: who is there and has which topics open; a client without any has a row without a topic."""
+    clients = said.where("links IS NOT NULL").select("at", "broker", F.explode("links").alias("client", "open"))
+    opened = clients.select("at", "broker", "client", F.explode_outer("open").alias("topic", "roles"))
+    return opened.select("at", "broker", "client", "topic", F.explode_outer("roles").alias("role"))
+
+
+def results(messages: DataFrame) -> DataFrame:
+    """``TOPICS`` of channel results, a second each: the hub stores them, whichever brokers they go to."""
+    parts = F.split("subject", "[.]")
+    each = messages.select(
+        F.ceil(F.col("time").cast("double")).cast("double").alias("at"), _channel(parts).alias("topic"),
+        F.length("data").cast("long").alias("size"),
+    )  # fmt: skip
+    zero = F.lit(0).cast("long")
+    return each.groupBy("at", "topic").agg(F.count("*").alias("in_msgs"), F.sum("size").alias("in_bytes")).select(
+        "at", F.lit(1.0).alias("period_s"), F.lit("").alias("broker"), "topic", "in_msgs", "in_bytes",
+        zero.alias("out_msgs"), zero.alias("out_bytes"), zero.alias("processed"), F.lit(0.0).alias("busy_s"),
+        F.expr("CAST(map() AS MAP<INT, LONG>)").alias("latency"),
+    )  # fmt: skip
+
+
+def subscriptions(messages: DataFrame) -> DataFrame:
+    """Client, topic and role of channel subscriptions, from the messages of the stream that holds them."""
+    parts = F.split("subject", "[.]")
+    return messages.select(parts[3].alias("client"), _channel(parts).alias("topic"), F.lit("sub").alias("role"))
+
+
+def _channel(parts: Column) -> Column:
+    return F.concat(F.lit(CHANNEL), parts[1], F.lit(":"), parts[2])
+
+
+def current_links(rows: DataFrame, channels: DataFrame) -> DataFrame:
+    """Client, topic and role as of the newest report of every broker, with subscriptions to channels of whoever is
+    there; a client without links has a row without a topic."""
+    newest = rows.groupBy("broker").agg(F.max("at").alias("at"))
+    there = rows.join(newest, ["broker", "at"]).select("client", "topic", "role")
+    here = there.select("client").distinct()
+    return there.unionByName(channels.join(here, "client")).distinct()
+
+
+def rates(rows: DataFrame, since: float, until: float, average_s: float | None = None) -> DataFrame:
+    """Messages/s, bytes a message and CPU time a message of every topic, all brokers together.
+
+    With ``average_s`` a moving average: what is older counts less by a factor of e for every so many seconds, so that
+    peaks do not show and what is over is forgotten.
+    """
+    weight, mass = F.lit(1.0), max(until - since, 1e-9)
+    if average_s is not None:
+        weight = F.exp((F.col("at") - F.lit(until)) / F.lit(average_s))
+        mass = average_s * -math.expm1((since - until) / average_s)
+    sums = {name: F.sum(F.col(name) * weight).alias(name) for name in ("in_msgs", "in_bytes", "processed", "busy_s")}
+    return rows.where((F.col("at") > since) & (F.col("at") <= until)).groupBy("topic").agg(*sums.values()).select(
+        "topic", (F.col("in_msgs") / mass).alias("rate"),
+        F.expr("coalesce(try_divide(in_bytes, in_msgs), 0.0D)").alias("size_bytes"),
+        F.expr("coalesce(try_divide(1000 * busy_s, processed), 0.0D)").alias("processing_ms"),
+    )  # fmt: skip
+
+
+def percentiles(rows: DataFrame, by: Sequence[str], shares: Sequence[float]) -> DataFrame:
+    """Milliseconds from publication to delivery, ``p50_ms`` and so on, of the histograms of all rows merged."""
+    buckets = rows.select(*by, F.explode("latency").alias("bucket", "hits")).groupBy(*by, "bucket")
+    counted = buckets.agg(F.sum("hits").alias("hits"))
+    whole, upto = Window.partitionBy(*by), Window.partitionBy(*by).orderBy("bucket")
+    summed = counted.select("*", F.sum("hits").over(whole).alias("of"), F.sum("hits").over(upto).alias("upto"))
+    middle = F.pow(F.lit(2.0), (F.col("bucket") + 0.5) / PER_OCTAVE) * (1000.0 * SMALLEST_S)
+    reached = [
+        F.min(F.when(F.col("upto") >= F.ceil(F.col("of") * share - 1e-9), middle)).alias(f"p{100 * share:g}_ms")
+        for share in shares
+    ]
+    return summed.groupBy(*by).agg(F.max("of").alias("deliveries"), *reached)
+
+
+def usage(rows: DataFrame, since: float, until: float) -> DataFrame:
+    """What every broker carries: bytes/s and messages/s in and out, cores in use."""
+    span = max(until - since, 1e-9)
+    within = rows.where((F.col("at") > since) & (F.col("at") <= until))
+    return within.groupBy("broker").agg(
+        (F.sum(F.col("in_bytes") + F.col("out_bytes")) / span).alias("data"),
+        (F.sum(F.col("in_msgs") + F.col("out_msgs")) / span).alias("messages"), F.avg("cpu").alias("cores"),
+    )  # fmt: skip
+
+
+def windows(rows: DataFrame, window_s: float, by: Sequence[str] = ("topic", "broker")) -> DataFrame:
+    """Rates by time, topic and broker, or what else: a row for every ``window_s`` in which there was anything."""
+    start = (F.floor(F.col("at") / window_s) * window_s).alias("begin")
+    sums = [(F.sum(name) / window_s).alias(f"{name}_per_s") for name in _COUNTS]
+    return rows.groupBy(start, *by).agg(*sums)
+
+
+def shared(linked: DataFrame, most: int = CROWD) -> DataFrame:
+    """How many subscriptions two clients have in common: ``client``, ``other``, ``topics``."""
+    wants = linked.where("role = 'sub' AND topic IS NOT NULL").select("topic", "client").distinct()
+    few = wants.groupBy("topic").count().where(F.col("count").between(2, most)).select("topic")
+    kept = wants.join(few, "topic")
+    others = kept.select("topic", F.col("client").alias("other"))
+    return (
+        kept.join(others, "topic").where("client < other").groupBy("client", "other").agg(F.count("*").alias("topics"))
+    )
+
+
+def workload(known: DataFrame, linked: DataFrame, there: DataFrame) -> dict[str, DataFrame]:
+    """The four tables: topics that anybody has to do with, clients, brokers, links. ``there`` has a ``broker``."""
+    own = linked.where("topic IS NOT NULL")
+    names = own.select("topic").union(known.select("topic")).distinct()
+    filled = names.join(known, "topic", "left").fillna(0.0, ["rate", "size_bytes", "processing_ms"])
+    return {
+        "topics": filled.select(F.col("topic").alias("id"), "rate", "size_bytes", "processing_ms"),
+        "clients": linked.select(F.col("client").alias("id")).distinct(),
+        "brokers": there.select(F.col("broker").alias("id")).distinct(),
+        "links": own.select("topic", "client", "role").distinct(),
+    }

@@ -1,0 +1,175 @@
+"""Decisions: worth it or not made, within their budget, the same again when asked again; for every client policy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.strategies import workloads
+
+from trimtab.control.decide import NoPlan, Question, decide, rehomed, worth_it
+from trimtab.control.plan import Levels, Plan, in_order
+from trimtab.control.view import View
+from trimtab.errors import BadInput, UnknownName
+from trimtab.model.ids import Ids
+from trimtab.model.placement import UNPLACED
+from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
+from trimtab.observe.snapshot import Snapshot, Usage, unpack
+from trimtab.place.registry import policies
+
+PLACES = ("client/nearest", "client/otos", "client/otos-centroid", "client/reloc")  # they need to know where people are
+ANY_POLICY = [name for name in policies("client") if name not in PLACES]
+
+
+def fleet(rates, brokers=3, bandwidth=None):
+    """Everybody has a topic of his own."""
+    rows = np.arange(len(rates), dtype=np.int32)
+    return Workload(
+        Topics(Ids.numbered("t", len(rates)), np.array(rates, float)), Clients(Ids.numbered("c", len(rates))),
+        Brokers(Ids.numbered("b", brokers), bandwidth=bandwidth), Links.subscriptions(rows, rows),
+    )  # fmt: skip
+
+
+def view_of(rates, homes, brokers=3, alive=None, **more):
+    snapshot = Snapshot(100.0, fleet(rates, brokers, **more))
+    there = [f"b{at}" for at in (range(brokers) if alive is None else alive)]
+    return View.of(snapshot, {f"c{at}": f"b{home}" for at, home in enumerate(homes)}, there)
+
+
+def asked(**more):
+    return Question(**({"number": 1, "at": 100.0, "reasons": ("uneven",), "policy": "trim", "seed": 1, "gain": 0.1,
+                        "most": 1000} | more))  # fmt: skip
+
+
+@st.composite
+def views(draw):
+    load = draw(workloads(topics=8, clients=10, brokers=4))
+    brokers = max(1, len(load.brokers))
+    homes = {f"c{at}": f"b{draw(st.integers(0, brokers))}" for at in range(len(load.clients))}
+    homes |= {f"new{at}": "b0" for at in range(draw(st.integers(0, 2)))}
+    alive = draw(st.sets(st.sampled_from([f"b{at}" for at in range(brokers + 1)])))
+    return View.of(Snapshot(0.0, load), homes, alive)
+
+
+@pytest.mark.parametrize("name", ANY_POLICY)
+@settings(max_examples=25, deadline=None)
+@given(view=views(), most=st.integers(0, 12), data=st.data())
+def test_a_plan_is_worth_it_and_keeps_to_its_limits(name, view, most, data):
+    frozen = data.draw(st.sets(st.sampled_from(list(view.clients)))) if len(view.clients) else set()
+    made = decide(view, asked(policy=name, most=most, frozen=tuple(sorted(frozen))))
+
+    if not len(view.brokers):
+        assert isinstance(made, NoPlan)
+        return
+    if isinstance(made, NoPlan):
+        assert made.why
+        return
+    home = dict(view.homes)
+    moves = [each for each in made.steps if each.source]
+    lost = [each for each in made.steps if not each.source]
+    assert len(moves) <= most
+    assert not frozen & {each.client for each in moves}
+    assert len({each.client for each in made.steps}) == len(made.steps)
+    assert all(home[each.client] == each.source != each.target for each in moves)
+    assert {each.client for each in lost} == {
+        view.clients[row] for row in np.flatnonzero(view.home == UNPLACED).tolist()
+    }
+    settled = Levels.of(view.load(rehomed(view)))
+    if moves:
+        assert worth_it(settled, made.predicted, 0.1)
+    # What was predicted is what the judge says of the homes after it.
+    then = View.of(view.snapshot, home | {each.client: each.target for each in made.steps}, list(view.brokers))
+    assert then.load().levels == pytest.approx(view.load(then.home).levels)
+    assert Levels.of(then.load()).spread == pytest.approx(made.predicted.spread)
+
+
+@settings(max_examples=20, deadline=None)
+@given(view=views())
+def test_a_decision_can_be_replayed_from_what_was_kept_of_it(view):
+    question = asked(most=5)
+    kept = unpack(view.snapshot.pack()), Question.from_json(json.loads(json.dumps(question.as_json())))
+    again = View.of(kept[0], dict(view.homes), list(view.brokers))
+
+    assert decide(again, kept[1]) == decide(view, question)
+
+
+def test_the_fewest_moves_off_the_fullest_come_first():
+    view = view_of([8, 4, 2, 2, 1, 1], [0, 0, 0, 0, 0, 0])
+    plan = decide(view, asked(most=1))
+
+    assert isinstance(plan, Plan)
+    assert len(plan.steps) == 1
+    assert plan.left > 0
+    assert plan.steps[0].source == "b0"
+
+
+def test_nothing_is_planned_for_what_cannot_be_bettered():
+    made = decide(view_of([100, 1, 1], [0, 1, 2]), asked())
+
+    assert isinstance(made, NoPlan)
+    assert made.why
+
+
+def test_clients_of_a_dead_broker_go_where_there_is_room():
+    made = decide(view_of([4, 4, 1, 1], [0, 0, 1, 1], alive=[1, 2]), asked(only_lost=True))
+
+    assert isinstance(made, Plan)
+    assert {(each.client, each.source) for each in made.steps} == {("c0", ""), ("c1", "")}
+    assert made.predicted.max_load == 12.0  # one of them, and the two small ones; a copy in, a copy out of each
+    assert not any(each.source for each in made.steps)
+
+
+def test_nobody_is_sent_to_a_broker_that_is_unfit_and_nobody_leaves_it():
+    view = view_of([4, 4, 4, 4, 1], [0, 0, 0, 0, 2])
+    made = decide(view, asked(unfit=("b2",)))
+
+    assert isinstance(made, Plan)
+    assert {each.target for each in made.steps} == {"b1"}
+
+
+def test_a_policy_of_another_family_is_refused():
+    with pytest.raises(BadInput, match="moves clients, but 'link/gs' places links"):
+        decide(view_of([1], [0]), asked(policy="link/gs"))
+    with pytest.raises(UnknownName, match="nope"):
+        decide(view_of([1], [0]), asked(policy="nope"))
+
+
+def test_a_broker_that_was_never_measured_counts_as_one_like_the_others():
+    view = View.of(
+        Snapshot(0.0, fleet([1, 1, 1, 1], 2, bandwidth=[10.0, 30.0])), {f"c{at}": "b0" for at in range(4)},
+        ["b0", "b1", "new"],
+    )  # fmt: skip
+
+    assert list(view.brokers) == ["b0", "b1", "new"]
+    assert view.problem.bandwidth.tolist() == [10.0, 30.0, 20.0]
+
+
+def test_what_brokers_say_is_used_only_when_all_of_them_do():
+    snapshot = Snapshot(0.0, fleet([1, 1], 2), {"b0": Usage(5.0)})
+    homes = {"c0": "b0", "c1": "b1"}
+
+    assert View.of(snapshot, homes, ["b0", "b1"]).measured() is None
+    both = replace(snapshot, usage={"b0": Usage(5.0), "b1": Usage(1.0)})
+    assert View.of(both, homes, ["b0", "b1"]).measured().per_broker.tolist() == [5.0, 1.0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(view=views(), most=st.integers(0, 20), seed=st.integers(0, 9))
+def test_the_order_has_every_mover_once(view, most, seed):
+    if not len(view.brokers):
+        return
+    target = np.random.default_rng(seed).integers(len(view.brokers), size=len(view.clients)).astype(np.int32)
+    chosen = in_order(view, target, most)
+    movers = np.flatnonzero((view.home != target) & (view.home != UNPLACED))
+
+    assert len(set(chosen.tolist())) == len(chosen) == min(most, len(movers))
+    assert set(chosen.tolist()) <= set(movers.tolist())
+
+
+def test_a_broken_snapshot_is_refused():
+    with pytest.raises(BadInput, match="not a snapshot"):
+        unpack(b"PK nonsense")

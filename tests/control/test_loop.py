@@ -1,0 +1,167 @@
+"""The loop in virtual time: it acts when it should, comes to rest, and does not run after its own tail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.control.test_decide import fleet
+
+from trimtab.control.decide import NoPlan
+from trimtab.control.loop import Loop
+from trimtab.control.plan import Plan
+from trimtab.control.settings import Settings
+from trimtab.control.throttle import Throttle
+from trimtab.control.view import View
+from trimtab.errors import BadKnob
+from trimtab.lab.stability.cases import CASES, find
+from trimtab.lab.stability.fleet import run
+from trimtab.lab.stability.ours import Ours
+from trimtab.lab.stability.shedders import NAMED
+from trimtab.observe.snapshot import Snapshot
+
+RATES = [8, 4, 4, 2, 2, 2, 1, 1]
+
+
+class Fleet:
+    """Homes that follow plans at once."""
+
+    def __init__(self, loop, rates=RATES, brokers=3):
+        self.loop, self.rates, self.brokers = loop, rates, brokers
+        self.homes = {f"c{at}": "b0" for at in range(len(rates))}
+        self.alive = [f"b{at}" for at in range(brokers)]
+
+    def look(self, now, *, carry_out=True, at=None):
+        snapshot = Snapshot(now if at is None else at, fleet(self.rates, self.brokers))
+        made = self.loop.step(now, View.of(snapshot, self.homes, self.alive))
+        if carry_out and isinstance(made, Plan):
+            self.homes |= {each.client: each.target for each in made.steps}
+            self.loop.moved(now, made.steps)
+            self.loop.ended(now, made)
+        return made
+
+
+def test_it_must_find_the_same_twice_and_then_rests():
+    there = Fleet(Loop(Settings(budget=1.0)))
+
+    assert there.look(0.0) is None
+    assert there.loop.why_not == "it has to be found again first"
+    assert isinstance(there.look(5.0), Plan)
+    assert [there.look(now) for now in np.arange(10.0, 200.0, 5.0)] == [None] * 38
+    assert there.loop.outcomes[1].helped
+
+
+def test_a_budget_cuts_a_plan_and_the_next_period_goes_on_with_it():
+    there = Fleet(Loop(Settings(budget=0.25, budget_s=30.0)))
+    moved = []
+    for now in np.arange(0.0, 200.0, 5.0):
+        made = there.look(now)
+        moved += [(now, len(made.steps))] if isinstance(made, Plan) else []
+
+    assert all(count <= 2 for _, count in moved)
+    assert len(moved) > 1
+    for at in np.arange(0.0, 200.0, 5.0):
+        assert sum(count for now, count in moved if at <= now < at + 30.0) <= 2
+
+
+def test_it_waits_until_the_last_plan_was_measured():
+    there = Fleet(Loop(Settings(budget=1.0)))
+    there.look(0.0)
+    there.look(5.0)
+    there.rates = RATES[::-1]  # something else is wrong at once
+    waiting = [there.look(now, at=5.0) for now in (10.0, 15.0, 20.0)]
+
+    assert waiting == [None, None, None]
+    assert "not been measured" in there.loop.why_not
+
+
+def test_plans_that_do_not_help_are_made_less_and_less_often():
+    there = Fleet(Loop(Settings(budget=1.0)), rates=[100, 1, 1])
+    there.homes = {"c0": "b0", "c1": "b1", "c2": "b2"}
+    tried = [now for now in np.arange(0.0, 1000.0, 5.0) if isinstance(there.look(now), NoPlan)]
+
+    assert 1 < len(tried) < 12
+    assert np.diff(tried)[-1] > 3 * np.diff(tried)[0]
+
+
+def test_a_dead_broker_does_not_wait_for_anything():
+    there = Fleet(Loop(Settings()))
+    there.alive = ["b1", "b2"]
+    made = there.look(0.0)
+
+    assert isinstance(made, Plan)
+    assert {each.client for each in made.steps} == set(there.homes)
+    assert set(there.homes.values()) == {"b1", "b2"}
+
+
+def test_a_broker_that_returns_is_used_again_but_not_at_once():
+    there = Fleet(Loop(Settings(budget=1.0)))
+    there.alive = ["b1", "b2"]
+    there.look(-5.0)
+    there.alive = ["b0", "b1", "b2"]
+    for now in (0.0, 5.0):
+        there.look(now)
+    there.alive = ["b1", "b2"]
+    there.look(10.0)
+    assert "b0" not in there.homes.values()
+    there.alive = ["b0", "b1", "b2"]
+    used = [now for now in np.arange(15.0, 100.0, 5.0) if there.look(now) and "b0" in there.homes.values()]
+
+    assert used
+    assert 20.0 <= used[0] <= 40.0
+
+
+def test_the_rest_of_a_plan_is_dropped_when_it_no_longer_helps():
+    there = Fleet(Loop(Settings(budget=1.0)))
+    there.look(0.0)
+    plan = there.look(5.0, carry_out=False)
+    as_it_was = View.of(Snapshot(5.0, fleet(RATES)), there.homes, there.alive)
+    after = there.homes | {each.client: each.target for each in plan.steps}
+    mirrored = View.of(Snapshot(5.0, fleet(RATES)), after, there.alive)
+
+    assert there.loop.still_helps(as_it_was, plan.steps)
+    assert not there.loop.still_helps(mirrored, [replace_target(each) for each in plan.steps])
+
+
+def replace_target(step):
+    return type(step)(step.client, step.target, "b0")
+
+
+def test_the_throttle_halves_when_deliveries_are_late_and_grows_by_one():
+    throttle = Throttle(100.0, most=6)
+
+    assert [throttle.told(ms) for ms in (10, 10, 10, 500, 500, 500, 10)] == [5, 6, 6, 3, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [("period_s", 0.0), ("alpha", -1.0), ("budget", 1.5), ("overload", 0.0), ("messages", -1.0), ("patience", 0)],
+)
+def test_settings_that_make_no_sense_are_refused(knob, value):
+    with pytest.raises(BadKnob, match=knob):
+        Settings(**{knob: value})
+
+
+@pytest.mark.parametrize(
+    "name", ["skew", "three-clients", "noise", "short-peaks", "destination-dies", "refusing-broker"]
+)
+def test_in_virtual_time_it_comes_to_rest(name):
+    case = find(name)(1)
+    case = replace(case, seconds=240)
+    trace = run(case, Ours(case), 1)
+
+    assert sum(trace.moves[120:]) <= 0.02 * len(case.home)
+    assert trace.worst_homeless_s <= 3
+    again = run(case, Ours(case), 1)
+    assert again.moves == trace.moves
+    assert again.spread == trace.spread
+
+
+def test_shedders_shed():
+    case = find("skew")(1)
+    for make in NAMED.values():
+        trace = run(case, make(case, 1), 1)
+        assert sum(trace.moves) > 10
+        assert trace.spread[-1] < trace.spread[0]
+    assert len(CASES) >= 15
