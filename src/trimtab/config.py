@@ -10,6 +10,10 @@
     master = "local[2]"     # any setting of Spark, without the leading "spark."
     "driver.memory" = "8g"
 
+    [control]
+    policy = "trim"         # see control/settings.py
+    period_s = 5
+
 ``TRIMTAB_CONFIG`` names another file; ``TRIMTAB_TLS=1`` or ``0`` overrides ``tls.enabled``.
 """
 
@@ -17,21 +21,24 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from trimtab.control.settings import Settings
 from trimtab.errors import BadInput
 from trimtab.fleet.credentials import Tls
 
 FILE: Final = "trimtab.toml"
-KNOWN: Final = {"tls": ("enabled", "ca", "cert", "key"), "spark": ()}  # table -> keys; none: any
+CONTROL: Final = tuple(each.name for each in fields(Settings))
+KNOWN: Final = {"tls": ("enabled", "ca", "cert", "key"), "spark": (), "control": CONTROL}  # table -> keys; none: any
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     tls: bool | Tls = False
     spark: dict[str, str] = field(default_factory=dict)
+    control: Settings = field(default_factory=Settings)
 
 
 def load() -> Config:
@@ -52,7 +59,18 @@ def load() -> Config:
         for key in keys:
             if KNOWN[table] and key not in KNOWN[table]:
                 raise BadInput(f"{path}: [{table}] has no key '{key}'; known: {', '.join(KNOWN[table])}")
-    return Config(_tls(path, content.get("tls", {})), _spark(path, content.get("spark", {})))
+    control = _control(path, content.get("control", {}))
+    return Config(_tls(path, content.get("tls", {})), _spark(path, content.get("spark", {})), control)
+
+
+def _control(path: Path, table: dict[str, Any]) -> Settings:
+    for key, value in table.items():
+        kind = (str, "text") if key == "policy" else ((int, float), "a number")
+        if not isinstance(value, kind[0]) or isinstance(value, bool):
+            raise BadInput(f"{path}: [control] {key} = {value!r} must be {kind[1]}")
+        if key in ("patience", "seed") and not isinstance(value, int):
+            raise BadInput(f"{path}: [control] {key} = {value!r} must be a whole number")
+    return Settings(**table)
 
 
 def _spark(path: Path, table: dict[str, Any]) -> dict[str, str]:

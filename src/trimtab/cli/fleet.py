@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     T = TypeVar("T")
-    Ask = Callable[[str, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
+    Ask = Callable[..., Coroutine[Any, Any, dict[str, Any]]]  # subject, question, and seconds to wait
 
 home_option = click.option(
     "--home",
@@ -36,7 +36,7 @@ def with_fleet(home: str | None, work: Callable[[Ask], Coroutine[Any, Any, T]]) 
     async def run() -> T:
         connection = await admin_connection(Fleet.load(home_of(home) / FLEET_FILE))
         try:
-            return await work(lambda subject, question: wire.ask(connection, subject, question, 10.0))
+            return await work(lambda subject, question, wait_s=10.0: wire.ask(connection, subject, question, wait_s))
         finally:
             await connection.close()
 

@@ -26,6 +26,16 @@ COMMANDS = {
     "move": "a topic, client or link to another broker, live",
     "drain": "everything off a broker",
     "moves": "the history of moves",
+    "controller": "keeps a running fleet in balance",
+    "status": "what the controller does, and what it waits for",
+    "rebalance": "a plan now: a dry run, unless --apply",
+    "stop": "the rest of a plan is not carried out",
+    "rollback": "a plan taken back",
+    "decisions": "what the controller has decided",
+    "why": "why a client was moved, and what it brought",
+    "add-broker": "one more broker on a running fleet",
+    "remove-broker": "everybody off a broker, then it ends",
+    "workload": "history of telemetry into a workload folder, on Spark",
     "pipeline": "the data cluster of an application, on Spark",
     "channel": "how a channel is executed",
     "channels": "channels and their parameters",
@@ -44,7 +54,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"trimtab.cli.{name}"), name)
+        module = name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"trimtab.cli.{module}"), module)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -56,10 +56,18 @@ def move_link(client: str, topic: str, to: str, home: str | None, as_json: bool)
 
 def finish(home: str | None, subject: str, question: dict[str, Any], as_json: bool) -> None:
     """Start moves, show how they go, and say how they ended; exit code 1 if one was rolled back."""
+    records = carry_out(home, subject, question, quiet=as_json)
+    show(records, as_json, title=f"{len(records)} moves" if len(records) != 1 else "1 move")
+    if any(record["phase"] == "rolled back" for record in records):
+        raise SystemExit(1)
+
+
+def carry_out(home: str | None, subject: str, question: dict[str, Any], *, quiet: bool) -> list[dict[str, Any]]:
+    """Until all of them are over, with a bar; their records."""
 
     async def work(ask: Ask) -> list[dict[str, Any]]:
         ids = (await ask(subject, question))["moves"]
-        with output.progress(quiet=as_json) as bar:
+        with output.progress(quiet=quiet) as bar:
             step = bar.add_task("moving", total=len(ids))
             while True:
                 records: list[dict[str, Any]] = []
@@ -71,7 +79,4 @@ def finish(home: str | None, subject: str, question: dict[str, Any], as_json: bo
                     return records
                 await asyncio.sleep(0.02)
 
-    records = with_fleet(home, work)
-    show(records, as_json, title=f"{len(records)} moves" if len(records) != 1 else "1 move")
-    if any(record["phase"] == "rolled back" for record in records):
-        raise SystemExit(1)
+    return with_fleet(home, work)

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("app", type=click.Path(dir_okay=False))
+@click.argument("app", type=click.Path(dir_okay=False), required=False)
 @home_option
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for every execution.")
-def pipeline(app: str, home: str | None, as_json: bool) -> None:
+def pipeline(app: str | None, home: str | None, as_json: bool) -> None:
     """Run the feeds, datasets and channels of the manifest APP on the fleet of --home, until Ctrl-C.
 
-    It goes on where it was stopped, or killed. Spark's settings are under [spark] of trimtab.toml.
+    It goes on where it was stopped, or killed. Beside that it measures the fleet for a controller, if one runs; without
+    APP, that is all. Spark's settings are under [spark] of trimtab.toml.
     """
     from trimtab.config import load
     from trimtab.pipeline.run import run
@@ -42,11 +43,11 @@ def pipeline(app: str, home: str | None, as_json: bool) -> None:
         def up(driver: Driver) -> None:
             bar.stop()
             if not as_json:
-                names = ", ".join(driver.plans)
+                names = ", ".join(driver.plans) or "none"
                 click.echo(f"the pipeline of '{driver.app.name}' is up; channels: {names}; stop with Ctrl-C")
 
         run(
-            Path(app), home_of(home), load().spark, stopping=lambda: bool(stop), step=step,
+            Path(app) if app else None, home_of(home), load().spark, stopping=lambda: bool(stop), step=step,
             told=_told_json if as_json else _told, up=up,
         )  # fmt: skip
 

@@ -26,28 +26,33 @@ if TYPE_CHECKING:
 )
 @click.option("--executors", type=click.IntRange(1, 1024), default=16, show_default=True, help="Moves at once.")
 @click.option("--app", type=click.Path(dir_okay=False), help="Manifest of an application: run its pipeline, too.")
+@click.option("--controllers", type=click.IntRange(0, 8), default=1, show_default=True,
+              help="How many; all but one stand by. They need a pipeline that measures.")  # fmt: skip
 @home_option
 @output.json_option
 def up(
-    brokers: int, stores: str, tls: bool | None, executors: int, app: str | None, home: str | None, as_json: bool
-) -> None:
+    brokers: int, stores: str, tls: bool | None, executors: int, app: str | None, controllers: int, home: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Start a hub and a number of brokers on free loopback ports, until Ctrl-C.
 
     Credentials are made once and kept in the fleet's folder, for its owner only; so are stored messages and the
     registry: the next start goes on with them.
     """
-    asyncio.run(_up(home_of(home), brokers, int(stores), tls, executors, app, as_json))
+    asyncio.run(_up(home_of(home), brokers, int(stores), tls, executors, app, controllers, as_json))
 
 
 async def _up(
-    home: Path, brokers: int, stores: int, tls: bool | None, executors: int, app: str | None, as_json: bool
-) -> None:
+    home: Path, brokers: int, stores: int, tls: bool | None, executors: int, app: str | None, controllers: int,
+    as_json: bool,
+) -> None:  # fmt: skip
     from trimtab.config import load
     from trimtab.fleet.launch import Launch
 
     if app is not None:
         check_application(Path(app))
-    chosen = load().tls if tls is None else tls
+    config = load()
+    chosen = config.tls if tls is None else tls
     names = [f"b{number}" for number in range(1, brokers + 1)]
     async with Launch(home, tls=chosen, executors=executors, on_restart=told) as launch:
         with output.progress(quiet=as_json) as bar:
@@ -61,6 +66,9 @@ async def _up(
             if app is not None:
                 bar.update(step, description="starting Spark")
                 await launch.start_pipeline(Path(app))
+        for number in range(controllers):
+            launch.start_controller(f"controller-{number + 1}")
+        await launch.serve_hosts()
         show(launch, as_json)
         await until_told_to_stop()
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from trimtab.control.plan import Levels, Plan, Step, in_order
+from trimtab.control.view import View
 from trimtab.errors import BadInput
 from trimtab.model.placement import UNPLACED, Placement
 from trimtab.place.client.homes import Homes
 from trimtab.place.registry import policy_with
 
 if TYPE_CHECKING:
-    from trimtab.control.view import View
     from trimtab.model.workload import Rows
     from trimtab.place.policy import Policy
 
@@ -35,6 +35,7 @@ class Question:
     frozen: tuple[str, ...] = ()  # clients that have moved not long ago
     unfit: tuple[str, ...] = ()  # brokers that nobody is to go to
     only_lost: bool = False  # nobody moves but those who have no home
+    leaving: str = ""  # a broker that everybody is to leave
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -57,11 +58,14 @@ class NoPlan:
 
 def decide(view: View, question: Question) -> Plan | NoPlan:
     """Homes for those who have none; then as much of the policy's answer as the budget allows, if that is worth it."""
+    whole = view
     if question.unfit and len(question.unfit) < len(view.brokers):
         view = view.without(question.unfit)
+    if question.leaving:
+        view = View.of(view.snapshot, view.homes, [name for name in view.brokers if name != question.leaving])
     if not len(view.brokers):
         return NoPlan(question.number, question.at, question.reasons, "no broker is alive")
-    home, before = view.home, Levels.of(view.load())
+    home, before = view.home, Levels.of(whole.load())
     settled = rehomed(view)
     lost = np.flatnonzero(home == UNPLACED)
     chosen, left, policy = lost, 0, "re-home"
@@ -80,9 +84,11 @@ def decide(view: View, question: Question) -> Plan | NoPlan:
                 f"highest load from {base.max_load:,.0f} to {then.max_load:,.0f} only"
             )  # fmt: skip
             return NoPlan(question.number, question.at, question.reasons, why)
+    there = set(whole.brokers)
     steps = tuple(
-        Step(view.clients[row], "" if home[row] == UNPLACED else view.brokers[home[row]], view.brokers[settled[row]])
+        Step(name, view.homes[name] if view.homes[name] in there else "", view.brokers[settled[row]])
         for row in chosen.tolist()
+        for name in [view.clients[row]]
     )
     predicted = Levels.of(view.load(settled))
     return Plan(question.number, question.at, question.reasons, policy, steps, before, predicted, left)

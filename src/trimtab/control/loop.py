@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LONGEST: Final = 32  # periods that it waits after plans that did not help
 LONG: Final = 8  # periods that a broker must be there to be used, if it keeps dying
 FORGET: Final = 16  # times ``cool_s`` after which a move does not count any more
+WORSE: Final = 1.1  # times what it was
 SEVERAL: Final = 3  # moves to a broker that failed, of one plan
 ENOUGH: Final = 0.5  # share of the predicted gain that must show
 
@@ -37,7 +38,9 @@ class Outcome:
 
     plan: Plan
     ended: float
+    said_before: Levels | None = None  # by the brokers themselves, all that they carry
     measured: Levels | None = None  # once it was seen
+    said: Levels | None = None
     helped: bool | None = None
 
 
@@ -68,6 +71,7 @@ class Loop:
     _unseen: int | None = None  # the plan whose outcome has not been seen
     _rest: int = 0  # moves of the last plan that the budget did not allow
     _brokers: frozenset[str] = frozenset()  # alive at the last look
+    _said_before: Levels | None = None  # by brokers, when the last plan was made
     _trouble: dict[str, _Trouble] = field(default_factory=dict)
 
     def step(self, now: float, view: View, *, busy: bool = False) -> Plan | NoPlan | None:
@@ -137,7 +141,7 @@ class Loop:
         )  # fmt: skip
         made = decide(view, self.question)
         if isinstance(made, Plan):
-            self._rest = made.left
+            self._rest, self._said_before = made.left, said_by(view)
         else:
             self.why_not, self._rest = made.why, 0
             if unfit:
@@ -175,7 +179,7 @@ class Loop:
     def ended(self, now: float, plan: Plan, failed: Iterable[Step] = ()) -> None:
         """All of it is carried out, but for those that failed. Where several could not go, nobody is sent for a while:
         a new plan is made without that broker, at once."""
-        self.outcomes[plan.number] = Outcome(plan, now)
+        self.outcomes[plan.number] = Outcome(plan, now, self._said_before)
         self._unseen = plan.number
         for broker, times in Counter(each.target for each in failed).items():
             known = self._trouble.get(broker, _Trouble())
@@ -184,18 +188,25 @@ class Loop:
                 self._unseen = None
 
     def _verify(self, now: float, view: View) -> None:
-        """Whether the last plan has brought at least half of what it promised, as the brokers themselves say."""
+        """Whether the last plan has brought at least half of what it promised, and no broker says otherwise.
+
+        What brokers say is more than what clients get: publications on their way through, and news between brokers. So
+        it need not fall by as much, but must not have risen.
+        """
         if self._unseen is None:
             return
         outcome = self.outcomes[self._unseen]
         if view.at < outcome.ended + self.settings.period_s:
             return
         self._unseen = None
-        load = view.measured() or view.load()
-        outcome.measured = Levels.of(load)
-        plan, then = outcome.plan, outcome.measured.spread
+        plan, outcome.measured, outcome.said = outcome.plan, Levels.of(view.load()), said_by(view)
         promised = plan.before.spread - plan.predicted.spread
-        outcome.helped = then <= max(plan.before.spread - ENOUGH * promised, self.settings.alpha)
+        good = outcome.measured.spread <= max(plan.before.spread - ENOUGH * promised, self.settings.alpha)
+        before, after = outcome.said_before, outcome.said
+        worse = (
+            before is not None and after is not None and after.spread > max(WORSE * before.spread, self.settings.alpha)
+        )
+        outcome.helped = good and not worse
         if outcome.helped:
             self._pause = 0
         else:
@@ -212,3 +223,9 @@ class Loop:
             if each.target in brokers and each.client in clients:
                 then[clients[each.client]] = brokers[each.target]
         return worth_it(Levels.of(view.load()), Levels.of(view.load(then)), 0.0)
+
+
+def said_by(view: View) -> Levels | None:
+    """How level brokers are by what they say themselves, if all of them do."""
+    load = view.measured()
+    return Levels.of(load) if load is not None else None

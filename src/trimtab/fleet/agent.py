@@ -217,9 +217,10 @@ class Agent:
                 now = self.registry.route(client, topic)
             except BadInput:
                 continue
-            if now != broker:
+            if now != broker and now in self.alive:  # whoever has fled from a broker that is away stays
                 stale[topic] = await self._route({"client": client, "topic": topic})
-        return {"stale": stale, "home": self.registry.home(client) or question["home"]}
+        home = self.registry.home(client) or question["home"]
+        return {"stale": stale, "home": home, "home_alive": home in self.alive}
 
     async def _reader(self, question: dict[str, Any]) -> dict[str, Any]:
         """A durable reader's position; clients may not make one themselves, for one could be made to do harm."""

@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import os
+import random
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.client")
 REPORT_S: Final = 1.0
+REFUGE_S: Final = 0.3  # a home may be away for so long before another broker is looked for
 LEAVE_S: Final = 5.0  # a callback may take so long for what has arrived when its client is closed
 TICK_S: Final = 0.05
 HOME_VARIABLE: Final = "TRIMTAB_HOME"
@@ -361,10 +363,32 @@ class Client:
             )
             return
         self.home = home
+        await self._settle_at(new, old)
+
+    async def _take_refuge(self) -> None:
+        """The home is away: be served by another broker until it is back, or until this client has another one."""
+        old, away = self._base.wire, self._base.wire.broker
+        others = [broker for broker in self._brokers if broker != away]
+        random.shuffle(others)  # or all who were there would run to the same one
+        for broker in others:
+            with contextlib.suppress(BadInput, nats.errors.Error, OSError):
+                new = await self._wires.to(broker, self._brokers[broker], self, wait_s=REFUGE_S)
+                if not new.nats.is_connected:
+                    await self._wires.let_go(new, self)
+                    continue
+                await self._settle_at(new, old)
+                log.info("client %s: %s is away; served by %s meanwhile", self.name, away, broker)
+                return
+
+    async def _settle_at(self, new: Wire, old: Wire) -> None:
+        """Ask and hear there; links to topics placed by client go along, the others only lose a place to ask at."""
         if new is not old:
             await self._base.settle(new)
-        # Links to topics placed by client go along; the others only lose a place to ask at.
-        await asyncio.gather(*(self._follow(r, home) for r in list(self._routes.values()) if r.topic.unit == "client"))
+            if self._channels:
+                with contextlib.suppress(BadInput, nats.errors.Error, OSError):
+                    await self._channels.tell_position()
+        follow = (self._follow(r, new.broker) for r in list(self._routes.values()) if r.topic.unit == "client")
+        await asyncio.gather(*follow)
         if new is not old:
             await self._wires.let_go(old, self)
 
@@ -469,10 +493,15 @@ class Client:
             log.error("client %s: %r", self.name, task.exception())
 
     async def _ticks(self) -> None:
+        lost, refuge = 0, None
         while not self._closing:
             await asyncio.sleep(TICK_S)
             for subscription in list(self._subscriptions):
                 await subscription.tick()
+            base = self._base.wire
+            lost = lost + 1 if not base.nats.is_connected and len(self._brokers) > 1 else 0
+            if lost * TICK_S >= REFUGE_S and (refuge is None or refuge.done()):
+                refuge = self._start(self._take_refuge())
 
     async def _reports(self) -> None:
         while not self._closing:
@@ -521,7 +550,8 @@ class Client:
             "topics": topics, "links": links, "routes": followed, "home": self.home, "leaves": self._closing,
         }  # fmt: skip
         answer = await self._ask_agent(to, "report", question, timeout_s=2.0)
-        if answer["home"] != self.home and to is self._base.wire:
+        elsewhere = answer["home"] != self.home or (answer.get("home_alive") and to.broker != self.home)
+        if elsewhere and to is self._base.wire:
             self._start(self._change_home(answer["home"]))
         for topic, better in answer["stale"].items():
             if topic in self._routes:

@@ -98,6 +98,7 @@ class Keeper:
             "admin.link": self._link,
             "admin.move": self._move,
             "admin.drain": self._drain,
+            "admin.forget": self._forget,
             "admin.moves": self._moves,
             **self.channels.answers(),
         }
@@ -266,6 +267,15 @@ class Keeper:
             raise UnknownName("broker", leaving, sorted(self.registry.brokers()))
         planned = self.mover.plan_drain(leaving, self.alive())
         return {"moves": [await self.mover.start(move) for move in planned]}
+
+    async def _forget(self, question: dict[str, Any]) -> dict[str, Any]:
+        """A broker that was removed for good; nothing may be left there."""
+        broker = question["broker"]
+        if broker not in self.registry.brokers():
+            raise UnknownName("broker", broker, sorted(self.registry.brokers()))
+        self.seen.pop(broker, None)
+        await self.write(f"broker.{broker}", None)
+        return {}
 
     async def _moves(self, question: dict[str, Any]) -> dict[str, Any]:
         ids = question.get("ids")

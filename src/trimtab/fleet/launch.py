@@ -88,11 +88,16 @@ class Launch:
         await self._server(names.HUB, server.hub_config(self.fleet, client, leaf, folder / "store"), client)
         self._python("keeper", "trimtab.fleet.keeper", str(self.home), str(self.executors))
 
-    async def start_pipeline(self, manifest: Path) -> None:
-        """The data cluster of an application, in a process of its own; returns when it serves."""
+    def start_controller(self, name: str = "controller", *options: str) -> None:
+        """One that leads, or stands by, in a process of its own."""
+        self._python(name, "trimtab.cli.main", "controller", "--home", str(self.home), *options)
+
+    async def start_pipeline(self, manifest: Path | None = None) -> None:
+        """The data cluster, of an application if there is one, in a process of its own; returns when it serves."""
         ready = self.home / "pipeline" / "ready"
         ready.unlink(missing_ok=True)
-        self._python("pipeline", "trimtab.cli.main", "pipeline", str(manifest.resolve()), "--home", str(self.home))
+        what = [str(manifest.resolve())] if manifest is not None else []
+        self._python("pipeline", "trimtab.cli.main", "pipeline", *what, "--home", str(self.home))
         child = self.supervisor.find("pipeline")
         while not ready.exists():
             if child.restarts:
@@ -152,10 +157,39 @@ class Launch:
         self._write_client_file()
         return site
 
-    def _write_client_file(self) -> None:
+    async def end_broker(self, name: str, *, kill: bool = False) -> None:
+        """Stop what was started for a broker; ``kill`` it, as a machine that fails would."""
+        if name not in self.sites:
+            raise BadInput(f"no broker '{name}' was started here; there are: {', '.join(self.sites) or 'none'}")
+        own = [each for each in self.supervisor.children if each.name == name or each.name.startswith(f"{name}-")]
+        if kill:
+            await self.supervisor.kill(own)
+        for child in reversed(own):
+            await self.supervisor.remove(child)
+        del self.sites[name]
+        self._others.pop(name, None)
+        self._write_client_file(without=name)
+
+    async def serve_hosts(self) -> None:
+        """Start and stop brokers when somebody asks for it at the hub."""
+
+        async def asked(question: dict[str, Any]) -> dict[str, Any]:
+            name = question["name"]
+            if question["verb"] == "add":
+                site = await self.start_broker(name, stores=question.get("stores", 1))
+                await self.ready([name])
+                return {"urls": site.urls}
+            await self.end_broker(name)
+            await wire.ask(await self.admin(), "admin.forget", {"broker": name}, 10.0)
+            return {}
+
+        await (await self.admin()).subscribe("admin.host", cb=wire.answering(asked))
+
+    def _write_client_file(self, without: str = "") -> None:
         """What applications need."""
         with contextlib.suppress(BadInput):  # brokers that were started one by one, in the same folder
             self._others |= read_secret(self.home / CLIENT_FILE, "")["brokers"]
+            self._others.pop(without, None)
         known = {
             "brokers": self._others | {name: site.urls for name, site in self.sites.items()}, "user": "client",
             "password": self.fleet.client, "ca": self.fleet.tls.ca if self.fleet.tls else None,

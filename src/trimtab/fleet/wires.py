@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
 
 log = logging.getLogger("trimtab.client")
+CONNECT_S: Final = 3.0
 PROBE_AGAIN_S: Final = 0.25
 PROBE_S: Final = 2.0  # a server that has not answered by then is taken to be gone
 
@@ -83,14 +84,14 @@ class Wires:
         self._open[new.broker] = new
         return new
 
-    async def to(self, broker: str, urls: list[str], user: object) -> Wire:
+    async def to(self, broker: str, urls: list[str], user: object, wait_s: float = CONNECT_S) -> Wire:
         """The connection to ``broker``, made if need be; ``user`` keeps it open until it lets go."""
         async with self._opening.setdefault(broker, asyncio.Lock()):
             known = self._open.get(broker)
             if known is None or known.nats.is_closed:
                 if not urls:
                     raise Unreachable(f"no address of broker '{broker}' is known")
-                known = Wire(broker, await self._connect(urls))
+                known = Wire(broker, await self._connect(urls, wait_s))
                 await known.open()
                 self._open[broker] = known
             known.users.add(user)
@@ -100,9 +101,10 @@ class Wires:
         """The connection to ``broker``, if there is one."""
         return self._open.get(broker)
 
-    async def _connect(self, urls: list[str]) -> Nats:
+    async def _connect(self, urls: list[str], wait_s: float = CONNECT_S) -> Nats:
         user, password, ca = self._login
-        return await wire.connect(urls, user, password, name=f"trimtab:{self._client}", ca=ca, on_error=self._on_error)
+        name = f"trimtab:{self._client}"
+        return await wire.connect(urls, user, password, name=name, ca=ca, wait_s=wait_s, on_error=self._on_error)
 
     async def let_go(self, old: Wire, user: object) -> None:
         old.users.discard(user)

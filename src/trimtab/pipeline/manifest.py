@@ -80,6 +80,11 @@ class App:
     datasets: dict[str, Dataset]
     channels: dict[str, Channel]
 
+    @classmethod
+    def empty(cls) -> App:
+        """None: there is only the fleet to be measured."""
+        return cls("fleet-only", Path.cwd(), {}, {}, {})
+
     def tables(self) -> list[Feed | Dataset]:
         """What queries may read."""
         return [*self.feeds.values(), *self.datasets.values()]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 from trimtab.fleet.credentials import FLEET_FILE, Fleet
 from trimtab.fleet.lock import lock
 from trimtab.pipeline import hub
-from trimtab.pipeline.manifest import load
+from trimtab.pipeline.manifest import App, load
 from trimtab.pipeline.plan import check_plans, compile_channels
 from trimtab.pipeline.session import open_session
 
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
 
 
 def run(
-    manifest: Path, home: Path, settings: Mapping[str, str], *, stopping: Callable[[], bool],
+    manifest: Path | None, home: Path, settings: Mapping[str, str], *, stopping: Callable[[], bool],
     step: Callable[[str], None], told: Callable[[Done], None], up: Callable[[Driver], None],
 ) -> None:  # fmt: skip
-    """Until ``stopping``. ``step`` hears how the start goes, ``up`` when it is over, ``told`` of every execution."""
-    app = load(manifest)
+    """Until ``stopping``. ``step`` hears how the start goes, ``up`` when it is over, ``told`` of every execution.
+
+    Without a manifest, there is only telemetry to turn into measurements.
+    """
+    app = load(manifest) if manifest is not None else App.empty()
     plans = compile_channels(app)
     fleet = Fleet.load(home / FLEET_FILE)
     asyncio.run(hub.reach(fleet))
@@ -34,6 +38,7 @@ def run(
         spark = open_session(f"trimtab {app.name}", settings)
         try:
             from trimtab.pipeline.driver import Driver
+            from trimtab.pipeline.observer import Observer
 
             step("checking channels")
             check_plans(spark, app, plans.values())
@@ -46,9 +51,15 @@ def run(
                 driver.start()
                 ready.touch()
                 up(driver)
+                ended = threading.Event()
+                observer = Observer(spark, hub.server_of(fleet), home / "pipeline" / "history")
+                observing = threading.Thread(target=observer.run, args=(ended.is_set,), name="observer", daemon=True)
+                observing.start()
                 try:
                     driver.run(stopping)
                 finally:
                     ready.unlink(missing_ok=True)
+                    ended.set()
+                    observing.join(10.0)
         finally:
             spark.stop()

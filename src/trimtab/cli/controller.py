@@ -1,0 +1,54 @@
+"""``trimtab controller``: keeps a running fleet in balance."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from trimtab.cli.fleet import home_of, home_option
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trimtab.control.settings import Settings
+
+
+@click.command()
+@click.option("--policy", help="Of the family client [default: [control] of trimtab.toml, else trim].")
+@home_option
+def controller(policy: str | None, home: str | None) -> None:
+    """Watch the fleet of --home and move clients when it is out of balance, until Ctrl-C.
+
+    It plans on what the pipeline measures (trimtab pipeline). A second one stands by, and takes over should the first
+    one be gone. Its settings are under [control] of trimtab.toml.
+    """
+    from trimtab.config import load
+
+    settings = load().control
+    asyncio.run(_run(home_of(home), replace(settings, policy=policy) if policy else settings))
+
+
+async def _run(home: Path, settings: Settings) -> None:
+    from trimtab.control.controller import Controller
+    from trimtab.fleet.credentials import FLEET_FILE, Fleet
+    from trimtab.fleet.launch import admin_connection
+
+    connection = await admin_connection(Fleet.load(home / FLEET_FILE))
+    working = asyncio.create_task(Controller(connection, settings, _say).run())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+    finally:
+        await connection.close()
+
+
+def _say(sentence: str) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')} {sentence}")

@@ -1,0 +1,21 @@
+"""``trimtab stop``: the rest of a plan is not carried out."""
+
+from __future__ import annotations
+
+import click
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_option, with_fleet
+
+
+@click.command()
+@click.option("--reason", default="", help="Why, for the record.")
+@home_option
+@output.json_option
+def stop(reason: str, home: str | None, as_json: bool) -> None:
+    """Drop what is left of the plan that is under way. Moves that have begun come to their end."""
+    said = with_fleet(home, lambda ask: ask("admin.control", {"verb": "stop", "reason": reason}))
+    if as_json:
+        output.print_json(said)
+    else:
+        click.echo(f"plan {said['plan']} stops: {said['moved']} have moved, {said['moving']} are moving still")
