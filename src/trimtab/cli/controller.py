@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--policy", help="Of the family client [default: [control] of trimtab.toml, else trim].")
+@click.option("--period", type=click.FloatRange(min=0.5), metavar="S", help="Seconds between looks [default: 5].")
+@click.option("--paused", is_flag=True, help="Only look and say, until trimtab resume; unless it was paused already.")
 @home_option
-def controller(policy: str | None, home: str | None) -> None:
+def controller(policy: str | None, period: float | None, paused: bool, home: str | None) -> None:
     """Watch the fleet of --home and move clients when it is out of balance, until Ctrl-C.
 
     It plans on what the pipeline measures (trimtab pipeline). A second one stands by, and takes over should the first
@@ -31,16 +33,17 @@ def controller(policy: str | None, home: str | None) -> None:
     from trimtab.config import load
 
     settings = load().control
-    asyncio.run(_run(home_of(home), replace(settings, policy=policy) if policy else settings))
+    settings = replace(settings, policy=policy or settings.policy, period_s=period or settings.period_s)
+    asyncio.run(_run(home_of(home), settings, paused))
 
 
-async def _run(home: Path, settings: Settings) -> None:
+async def _run(home: Path, settings: Settings, paused: bool) -> None:
     from trimtab.control.controller import Controller
     from trimtab.fleet.credentials import FLEET_FILE, Fleet
     from trimtab.fleet.launch import admin_connection
 
     connection = await admin_connection(Fleet.load(home / FLEET_FILE))
-    working = asyncio.create_task(Controller(connection, settings, _say).run())
+    working = asyncio.create_task(Controller(connection, settings, _say, paused=paused).run())
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, working.cancel)
     try:

@@ -2,41 +2,110 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from trimtab.cli import output
-from trimtab.cli.compare import draw, print_comparison, run_with_progress
-from trimtab.lab.worlds.maxdata import MaxData
-from trimtab.model.folder import write_workload
-from trimtab.model.problem import Problem
-from trimtab.place.registry import policies
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from trimtab.lab.demo import Show
+
+BAR: Final = 30  # characters
 
 
 @click.command()
+@click.option("--fast", is_flag=True, help="In about a minute instead of three, with half as many people.")
 @click.option("--out", default="out/demo", show_default=True, type=click.Path(file_okay=False))
 @output.seed_option
-@output.time_limit_option(10.0)
 @output.json_option
-def demo(out: str, seed: int, time_limit: float, as_json: bool) -> None:
-    """Make the instance of Lambert & Sakellariou and compare every link policy on it.
+def demo(fast: bool, out: str, seed: int, as_json: bool) -> None:
+    """A city of five edge brokers, Spark behind them, and hundreds of people; see it being trimmed.
 
-    100 publishers, 100 subscribers with 5 links each, 20 machines of bandwidth 200: the links do not all fit,
-    and which ones to carry where decides how much data arrives.
+    Most people are in the middle of the city, so one broker has most of the load. The controller is let loose on that;
+    then there is a rush in one district; then a broker is killed, and comes back.
     """
-    home = Path(out)
-    world = MaxData(rates="low", machines=20, bandwidth=200.0)
-    workload = world.make(seed)
-    write_workload(workload, home / "workload")
-    problem = Problem(workload, "link")
-    comparison = run_with_progress(problem, policies("link"), seed, time_limit, quiet=as_json)
-    plot = home / "compare.png"
-    title = f"{len(problem.topic)} links of {world.publishers} publishers on {world.machines} machines"
-    draw(comparison, title, plot)
+    import shutil
+    import tempfile
+
+    from rich.console import Console
+    from rich.live import Live
+
+    from trimtab.lab import demo as lab
+    from trimtab.pipeline.java import java_home
+
+    java_home()  # before anything is started
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True)
+    watched = console.is_terminal and not as_json
+    with (
+        tempfile.TemporaryDirectory(prefix="trimtab-demo-") as home,
+        Live(console=console, transient=True, auto_refresh=False) as live,
+    ):
+        said: list[str] = []
+
+        def report(show: Show) -> None:
+            if watched:
+                live.update(_screen(show), refresh=True)
+            elif not as_json and (not said or said[-1] != show.phase):
+                said.append(show.phase)
+                click.echo(f"{show.elapsed_s:5.0f} s  {show.phase}", err=True)
+
+        show = asyncio.run(lab.run(Path(home), lab.FAST if fast else lab.FULL, seed, report))
+        log = folder / "controller.log"
+        log.write_text("".join(path.read_text() for path in sorted(Path(home).glob("fleet/controller-*/log"))))
+        shutil.copy(Path(home) / "emergency.yaml", folder / "emergency.yaml")
+    plot = folder / "demo.png"
+    lab.draw(show, plot)
     if as_json:
-        output.print_json({"workload": str(home / "workload"), "plot": str(plot)} | comparison.as_json())
-    else:
-        print_comparison(comparison, f"{title}: {comparison.question}")
-        click.echo(f"workload: {home / 'workload'}\nplot:     {plot}")
-        click.echo(f"next:     trimtab plan {home / 'workload'} --family link --policy trim --out {home}")
+        output.print_json(show.as_json() | {"plot": str(plot), "log": str(log)})
+        return
+    _print(show)
+    click.echo(f"plot: {plot}\nlog:  {log}")
+
+
+def _print(show: Show) -> None:
+    figures = show.as_json()
+    rows = [
+        (name, f"{each['max_load']:,.0f}", f"{each['spread']:.3f}")
+        for name, each in figures["phases"].items()
+        if name not in ("subscribing", "warming up", "waiting for the last notifications")
+    ]
+    output.print_table(
+        f"{show.script.clients} people on 5 brokers", ["at the end of", "highest load, bytes/s", "spread"], rows
+    )
+    came = figures["notifications"]
+    again = f"{show.served_again_s:.1f} s" if show.served_again_s is not None else "not within 30 s"
+    output.print_table(
+        "all in all",
+        ["migrations", "delivered", "lost", "doubled", "late", "clients of the killed broker served again after"],
+        [(f"{show.migrations:,}", f"{came['delivered']:,}", f"{came['lost']:,}", f"{came['doubled']:,}",
+          f"{came['late']:,}", again)],
+        note=f"spread before trimming {figures['before']['spread']:.3f}, after {figures['after']['spread']:.3f}; "
+        "late: more than 5 s after the end of its period",
+    )  # fmt: skip
+
+
+def _screen(show: Show) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    lines = [Text(f"{show.elapsed_s:4.0f} s  {show.phase}", style="bold")]
+    if show.samples:
+        last = show.samples[-1]
+        most = max([*last.brokers.values(), 1.0])
+        rows = [
+            (name, "█" * round(BAR * load / most), f"{load:,.0f}", f"{last.homes.get(name, 0)}")
+            for name, load in sorted(last.brokers.items())
+        ]
+        for name in sorted(set(last.homes) - set(last.brokers)):
+            rows.append((name, "away", "", f"{last.homes[name]}"))
+        note = f"spread {last.spread:.3f}; {show.migrations} migrations; {show.delivered:,} notifications delivered"
+        table = output.table("brokers", ["", "load", "bytes/s", "people"], rows, left=range(2))
+        return Group(*lines, table, Text(note), Text(last.says, style="dim"))
+    return Group(*lines)

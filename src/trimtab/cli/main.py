@@ -28,6 +28,8 @@ COMMANDS = {
     "moves": "the history of moves",
     "controller": "keeps a running fleet in balance",
     "status": "what the controller does, and what it waits for",
+    "pause": "the controller moves nothing by itself",
+    "resume": "the controller goes on",
     "rebalance": "a plan now: a dry run, unless --apply",
     "stop": "the rest of a plan is not carried out",
     "rollback": "a plan taken back",

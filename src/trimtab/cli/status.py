@@ -32,6 +32,8 @@ def show(said: dict[str, Any]) -> None:
         )
     rows.append(("measured", f"{time.time() - said['measured']:.0f} s ago" if said["measured"] else "not yet"))
     rows.append(("found", "; ".join(said["findings"]) or "nothing"))
+    if said["paused"]:
+        rows.append(("paused", said["paused"]))
     if said["why_not"]:
         rows.append(("not moving", said["why_not"]))
     if progress := said["progress"]:

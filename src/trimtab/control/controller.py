@@ -44,7 +44,9 @@ OVER: Final = {str(phase) for phase in Phase if phase.over}
 class Controller:
     """Runs until it is cancelled. ``told`` hears a sentence whenever something has changed."""
 
-    def __init__(self, connection: Nats, settings: Settings, told: Callable[[str], None]) -> None:
+    def __init__(
+        self, connection: Nats, settings: Settings, told: Callable[[str], None], *, paused: bool = False
+    ) -> None:
         policy_named(settings.policy)  # before anything begins
         self.name = f"controller-{secrets.token_hex(3)}"
         self.settings = settings
@@ -59,6 +61,7 @@ class Controller:
         self._looked = -1e9
         self._verified = 0
         self.leads = False
+        self._paused = "from the start" if paused else ""  # why
         self._listening: Subscription | None = None
 
     async def run(self) -> None:
@@ -115,6 +118,8 @@ class Controller:
         numbers = await self._record.numbers()
         self._loop = Loop(self.settings, number=max([*numbers, 0]))
         self._progress = Progress.from_json(state["progress"]) if state.get("progress") else None
+        self._throttled = time.monotonic()
+        self._paused = state.get("paused", self._paused)
         self._say(f"{self.name} leads" + (", and goes on with a plan" if self._progress else ""))
 
     # Looking.
@@ -150,7 +155,7 @@ class Controller:
             return
         if self._progress is not None and not self._loop.still_helps(view, self._progress.of(WAITING)):
             self._progress.drop("the rest of it would no longer help")
-        made = self._loop.step(time.time(), view, busy=self._progress is not None)
+        made = self._loop.step(time.time(), view, busy=self._progress is not None, paused=bool(self._paused))
         await self._verify()
         if made is not None and self._loop.question is not None:
             await self._record.decided(view, self._loop.question, made)
@@ -288,9 +293,10 @@ class Controller:
         view = self._view
         return {
             "leader": self.name, "at": time.time(), "says": self._last_said,
-            "findings": [str(each) for each in self._loop.found], "why_not": self._loop.why_not,
+            "paused": self._paused, "findings": [str(each) for each in self._loop.found], "why_not": self._loop.why_not,
             "measured": view.at if view else None,
             "load": Levels.of(view.load()).as_json() if view else None,
+            "brokers": dict(zip(view.brokers, view.load().per_broker.tolist(), strict=True)) if view else {},
             "at_once": self._throttle.at_once,
             "progress": self._progress.as_json() if self._progress else None,
             "left_s": self._progress.left_s if self._progress else None,
@@ -302,13 +308,24 @@ class Controller:
         if not self.leads:
             raise Unreachable("this controller does not lead any more; ask again")
         verbs = {
-            "status": self._status, "rebalance": self._rebalance, "stop": self._stop, "rollback": self._roll_back,
-            "empty": self._empty,
+            "status": self._status, "pause": self._pause, "resume": self._resume, "rebalance": self._rebalance,
+            "stop": self._stop, "rollback": self._roll_back, "empty": self._empty,
         }  # fmt: skip
         return await verbs[question["verb"]](question)
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
         return self._state()
+
+    async def _pause(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Nothing moves by itself from now on, but for clients whose broker is away."""
+        self._paused = asked.get("reason") or "by hand"
+        await self._save()
+        return {"paused": self._paused}
+
+    async def _resume(self, _: dict[str, Any]) -> dict[str, Any]:
+        self._paused = ""
+        await self._save()
+        return {"paused": ""}
 
     async def _fresh_view(self) -> View:
         view = await self._see()

@@ -74,8 +74,8 @@ class Loop:
     _said_before: Levels | None = None  # by brokers, when the last plan was made
     _trouble: dict[str, _Trouble] = field(default_factory=dict)
 
-    def step(self, now: float, view: View, *, busy: bool = False) -> Plan | NoPlan | None:
-        """What to do now, if anything. ``busy``: a plan is being carried out."""
+    def step(self, now: float, view: View, *, busy: bool = False, paused: bool = False) -> Plan | NoPlan | None:
+        """What to do now, if anything. ``busy``: a plan is being carried out; ``paused``: only who is lost may move."""
         self._look_who_is_there(now, frozenset(view.brokers))
         self.found = [*findings(view, self.settings), *self._unfinished(view)]
         kinds = {each.kind for each in self.found}
@@ -87,6 +87,8 @@ class Loop:
             self._verify(now, view)
         if not any(self._is_firm(each.kind) for each in self.found):
             self.why_not = "it has to be found again first" if self.found else ""
+        elif paused:
+            self.why_not = "it is paused"
         elif busy:
             self.why_not = "a plan is under way"
         elif self._unseen is not None:

@@ -101,6 +101,11 @@ class Client:
         self._opening: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
+    @property
+    def serving(self) -> str:
+        """The broker that this client is served by now, which is another than its home while that is away."""
+        return self._base.wire.broker if self._base.nats.is_connected else ""
+
     async def __aenter__(self) -> Client:
         first = dict(self._brokers)
         wanted = self._wanted_home

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.pipeline")
 LOOK_S: Final = 4.0  # between measurements
-AVERAGE_S: Final = 10.0  # of the moving averages that a controller plans on
+AVERAGE_S: Final = 20.0  # of the moving averages that a controller plans on
 MEMORY_S: Final = 60.0  # that telemetry is kept in memory
 USAGE_S: Final = 10.0  # over which a broker's usage is the mean
 PART: Final = 800_000  # bytes of a measurement in one message

@@ -1,0 +1,21 @@
+"""``trimtab pause``: paused."""
+
+from __future__ import annotations
+
+import click
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_option, with_fleet
+
+
+@click.command()
+@click.option("--reason", default="", help="Why, for the record.")
+@home_option
+@output.json_option
+def pause(reason: str, home: str | None, as_json: bool) -> None:
+    """Nothing moves by itself from now on, but for clients whose broker is away. Plans by hand still do."""
+    said = with_fleet(home, lambda ask: ask("admin.control", {"verb": "pause", "reason": reason}))
+    if as_json:
+        output.print_json(said)
+    else:
+        click.echo("paused: nothing moves by itself but clients whose broker is away; go on with trimtab resume")

@@ -1,0 +1,20 @@
+"""``trimtab resume``: the controller goes on."""
+
+from __future__ import annotations
+
+import click
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_option, with_fleet
+
+
+@click.command()
+@home_option
+@output.json_option
+def resume(home: str | None, as_json: bool) -> None:
+    """The controller goes on where it was paused."""
+    said = with_fleet(home, lambda ask: ask("admin.control", {"verb": "resume"}))
+    if as_json:
+        output.print_json(said)
+    else:
+        click.echo("the controller goes on")

@@ -1,0 +1,442 @@
+"""The whole thing on this machine: a city of edge brokers, Spark behind them, people, a controller; and trouble.
+
+Homes are those of the nearest broker, so the one in the middle of the city has most of the people. Then the controller
+may begin; then there is a rush in one district; then a broker is killed, and comes back. Every notification that the
+data cluster has published is looked for at every subscriber it was meant for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import yaml
+
+import trimtab as package
+from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import wire
+from trimtab.fleet.channels import RESULTS
+from trimtab.fleet.client import connect
+from trimtab.fleet.launch import Launch
+from trimtab.fleet.types import subscription_id
+from trimtab.lab.worlds.city import KINDS, SIDE_M, SQUARES, City, shelters_csv, to_earth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trimtab.fleet.client import Client
+    from trimtab.fleet.results import Result
+
+BROKERS: Final = 5
+POSITIONS, REPORTS = "emergency.positions", "emergency.reports"
+EXAMPLE: Final = "examples/emergency/emergency.yaml"
+PERIODS: Final = {"10s": "4s", "20s": "8s", "30s": "12s"}  # of the example's channels -> here
+PERIOD_S: Final = 2.0  # of the controller
+LATE_S: Final = 5.0  # after it was published
+KILLED: Final = "b2"
+RUSH: Final = 6.0  # times as many reports in the district
+TICK_S: Final = 0.25
+PATIENCE_S: Final = 120.0
+LEAVE_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """How many, and how long."""
+
+    clients: int = 240
+    reports_per_s: float = 12.0
+    warm_s: float = 15.0  # after all channels have been executed once
+    skewed_s: float = 15.0
+    trimmed_s: float = 35.0
+    rush_s: float = 35.0
+    dead_s: float = 20.0
+    back_s: float = 25.0
+    channels: tuple[str, ...] = ()  # of the application; none: all
+
+
+FULL: Final = Script()
+FAST: Final = Script(
+    120, 12.0, 2.0, 5.0, 12.0, 8.0, 6.0, 8.0, ("reports_of_kind", "kind_near_place", "counts_around", "worst_three")
+)
+
+
+@dataclass(slots=True)
+class Sample:
+    """How it was at one moment."""
+
+    at_s: float
+    phase: str
+    spread: float
+    max_load: float
+    brokers: dict[str, float]  # loads, bytes/s
+    homes: dict[str, int]  # clients
+    says: str
+    delivered: int
+
+
+@dataclass(slots=True)
+class Show:
+    """Everything that a view or a report tells; while it runs, so far."""
+
+    script: Script
+    phase: str = "starting"
+    began: float = field(default_factory=time.monotonic)
+    samples: list[Sample] = field(default_factory=list)
+    delivered: int = 0
+    lost: int = 0
+    doubled: int = 0
+    late: int = 0
+    migrations: int = 0
+    served_again_s: float | None = None  # the last client of the killed broker
+    marks: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.began
+
+    def level(self, phase: str) -> dict[str, float]:
+        """At the end of a phase: the middle of its last looks."""
+        some = [each for each in self.samples if each.phase == phase][-8:]
+        if not some:
+            return {"max_load": float("nan"), "spread": float("nan")}
+        return {
+            "max_load": float(np.median([each.max_load for each in some])),
+            "spread": float(np.median([each.spread for each in some])),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "before": self.level("skewed"), "after": self.level("trimmed"), "migrations": self.migrations,
+            "notifications": {
+                "delivered": self.delivered, "lost": self.lost, "doubled": self.doubled, "late": self.late,
+            },
+            "phases": {name: self.level(name) for name in dict.fromkeys(each.phase for each in self.samples)},
+            "served_again_s": self.served_again_s, "clients": self.script.clients,
+        }  # fmt: skip
+
+
+async def run(out: Path, script: Script, seed: int, report: Callable[[Show], None]) -> Show:
+    """All of it; ``report`` is called twice a second."""
+    manifest = _manifest(out, script.channels)
+    os.environ["TRIMTAB_CONFIG"] = str(_config(out))
+    show = Show(script)
+    home = out / "fleet"
+    names = [f"b{number}" for number in range(1, BROKERS + 1)]
+    async with Launch(home) as launch, contextlib.AsyncExitStack() as stack:
+        telling = asyncio.create_task(_tell(show, report))
+        stack.callback(telling.cancel)
+        await launch.start_hub()
+        for name in names:
+            await launch.start_broker(name)
+        await launch.ready(names)
+        show.phase = "starting Spark"
+        await launch.start_pipeline(manifest)
+        show.phase = "subscribing"
+        play = _Play(launch, show, City(seed, script.clients), stack, names)
+        await play.connect()
+        await play.subscribe()
+        for number in (1, 2):  # the second one stands by
+            launch.start_controller(f"controller-{number}", "--paused")
+        await play.act()
+        await play.audit()
+        telling.cancel()
+    report(show)
+    return show
+
+
+def _manifest(out: Path, channels: tuple[str, ...]) -> Path:
+    """The emergency application with shorter periods, for nobody wants to watch for half an hour."""
+    source = Path(package.__file__).parents[2] / EXAMPLE
+    if not source.exists():
+        raise BadInput(f"the demo needs {EXAMPLE} of the source tree; it looked at {source}")
+    text = source.read_text()
+    for old, new in PERIODS.items():
+        text = text.replace(f"period: {old}", f"period: {new}")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "shelters.csv").write_text(shelters_csv())
+    path = out / "emergency.yaml"
+    if channels:
+        whole = yaml.safe_load(text)
+        whole["channels"] = {name: whole["channels"][name] for name in channels}
+        text = yaml.safe_dump(whole, sort_keys=False)
+    path.write_text(text)
+    return path
+
+
+def _config(out: Path) -> Path:
+    """What suits processes that live for minutes: a JVM that compiles quickly, a controller that looks often."""
+    path = out / "trimtab.toml"
+    path.write_text(
+        f"[control]\nperiod_s = {PERIOD_S}\n\n[spark]\n"
+        '"driver.memory" = "1g"\n"driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"\n'
+    )
+    return path
+
+
+async def _tell(show: Show, report: Callable[[Show], None]) -> None:
+    while True:
+        report(show)
+        await asyncio.sleep(0.5)
+
+
+def sites() -> tuple[Any, Any]:
+    """Latitude and longitude of the brokers: one in the middle, the others towards the corners."""
+    x = np.array([0.5, 0.15, 0.85, 0.15, 0.85]) * SIDE_M
+    y = np.array([0.5, 0.15, 0.15, 0.85, 0.85]) * SIDE_M
+    return to_earth(x, y)
+
+
+class _Play:
+    def __init__(
+        self, launch: Launch, show: Show, city: City, stack: contextlib.AsyncExitStack, brokers: list[str]
+    ) -> None:
+        self._launch = launch
+        self._show = show
+        self._city = city
+        self._stack = stack
+        self._brokers = brokers
+        self._clients: list[Client] = []
+        self._had: list[Counter[int]] = []  # of each client: places of results in their stream
+        self._wanted: list[dict[str, str]] = []  # of each client: id -> channel
+        self._last_came: list[float] = []
+        self._run = f"{time.time_ns() // 1_000_000:x}"
+        self._number = 0
+        self._period_s: dict[str, float] = {}  # of each channel
+        self._rush = 1.0  # times as many reports in the busiest district
+        self._stopped = False
+        self._executed: set[str] = set()  # channels
+
+    # Getting ready.
+
+    async def connect(self) -> None:
+        people = self._city.step(0.0)
+        lat, lon = sites()
+        near = (people.lat[:, None] - lat) ** 2 + ((people.lon[:, None] - lon) * 0.68) ** 2
+        homes = [self._brokers[row] for row in np.argmin(near, axis=1)]
+        turn = asyncio.Semaphore(8)
+
+        async def one(number: int) -> Client:
+            async with turn:
+                client = connect(self._launch.home, name=f"person-{number}", home=homes[number])
+                return await client.__aenter__()
+
+        self._stack.push_async_callback(self._leave)
+
+        self._publisher = await self._stack.enter_async_context(connect(self._launch.home, name="city", home="b1"))
+        for topic in (POSITIONS, REPORTS):
+            await self._publisher.create_topic(topic, unit="client")
+        self._clients = list(await asyncio.gather(*map(one, range(self._show.script.clients))))
+
+    async def subscribe(self) -> None:
+        turn = asyncio.Semaphore(8)
+        channels = await wire.ask(await self._launch.admin(), "admin.state", {"kind": "channel"})
+        self._period_s = {name: float(each["period_s"]) for name, each in channels["entries"].items()}
+
+        async def one(number: int, client: Client) -> None:
+            async with turn:
+                asked = [each for each in self._city.subscriptions(number) if each[0] in self._period_s]
+                self._wanted[number] = {subscription_id(name, params): name for name, params in asked}
+                receiver = self._receiver(number)
+                await client.subscribe_channels([(name, receiver, params) for name, params in asked])
+
+        count = len(self._clients)
+        self._wanted, self._had = [{} for _ in range(count)], [Counter() for _ in range(count)]
+        self._last_came = [0.0] * count
+        await asyncio.gather(*(one(*each) for each in enumerate(self._clients)))
+
+    def _receiver(self, number: int) -> Callable[[Result], None]:
+        had, show = self._had[number], self._show
+
+        def came(result: Result) -> None:
+            had[result.seq] += 1
+            self._executed.add(result.channel)
+            self._last_came[number] = time.time()
+            show.delivered += 1
+            published = datetime.fromisoformat(result.at).timestamp()
+            show.late += time.time() - published > LATE_S + self._period_s[result.channel]
+
+        return came
+
+    async def _leave(self) -> None:
+        """All at once; one after the other would take long."""
+        leaving = asyncio.gather(*(each.__aexit__() for each in self._clients), return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(leaving, LEAVE_S)
+
+    # What happens.
+
+    async def act(self) -> None:
+        script, show = self._show.script, self._show
+        work = [asyncio.create_task(each) for each in (self._publish(), self._watch())]
+        try:
+            self._show.phase = "warming up"
+            await self._until_warm()
+            await self._phase("warming up", script.warm_s)
+            await self._phase("skewed", script.skewed_s)
+            await self._ask({"verb": "resume"})
+            await self._phase("trimmed", script.trimmed_s)
+            self._rush = RUSH
+            await self._phase("rush", script.rush_s)
+            self._rush = 1.0
+            victims = [row for row, client in enumerate(self._clients) if client.home == KILLED]
+            show.marks.append((show.elapsed_s, f"{KILLED} killed"))
+            killed = time.time()
+            await self._launch.end_broker(KILLED, kill=True)
+            checking = asyncio.create_task(self._served_again(victims, killed))
+            await self._phase(f"{KILLED} dead", script.dead_s)
+            await self._launch.start_broker(KILLED)
+            await self._phase(f"{KILLED} back", script.back_s)
+            show.served_again_s = await checking
+            show.phase = "waiting for the last notifications"
+            self._stopped = True
+            await work[0]
+            await asyncio.sleep(max(self._period_s.values()) + 3.0)
+        finally:
+            for each in work:
+                each.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    async def _phase(self, name: str, seconds: float) -> None:
+        self._show.phase = name
+        self._show.marks.append((self._show.elapsed_s, name))
+        await asyncio.sleep(seconds)
+
+    async def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        return await wire.ask(await self._launch.admin(), "admin.control", question, 3.0)
+
+    async def _until_warm(self) -> None:
+        """Every channel has been executed, and the fleet was measured."""
+        began, wanted = time.monotonic(), {name for each in self._wanted for name in each.values()}
+        while time.monotonic() < began + PATIENCE_S:
+            with contextlib.suppress(BadInput):
+                said = await self._ask({"verb": "status"})
+                if self._executed >= wanted and said["load"] and said["load"]["mean"] > 0.0:
+                    return
+            await asyncio.sleep(0.5)
+        missing = ", ".join(sorted(wanted - self._executed)) or "a measurement"
+        raise Unreachable(f"nothing came of {missing} within {PATIENCE_S:g} s; see {self._launch.home}/pipeline/log")
+
+    async def _publish(self) -> None:
+        """Reports around the squares, and where everybody is; one district has more in the rush."""
+        rng = np.random.default_rng((self._city.seed, 99))
+        squares = SQUARES
+        weight = np.arange(1, len(squares) + 1) ** -0.6
+        kinds = list(KINDS)
+        then, owed, person = time.monotonic(), 0.0, 0
+        while not self._stopped:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            share = weight.copy()
+            share[0] *= self._rush
+            owed += (now - then) * self._show.script.reports_per_s * share.sum() / weight.sum()
+            places = self._city.step(now - then)
+            for _ in range(int((now - then) * len(self._clients) / 5.0) + 1):
+                person = (person + 1) % len(self._clients)
+                place = {"lat": float(places.lat[person]), "lon": float(places.lon[person])}
+                row = {"user": self._city.names[person], **place, "at": _now()}
+                await self._publisher.publish(POSITIONS, json.dumps(row))
+            then = now
+            for _ in range(int(owed)):
+                square = squares[int(rng.choice(len(squares), p=share / share.sum()))]
+                self._number += 1
+                row = {
+                    "id": f"{self._run}-{self._number}", "kind": str(rng.choice(kinds)),
+                    "lat": square.lat + float(rng.normal(0, 0.003)), "lon": square.lon + float(rng.normal(0, 0.004)),
+                    "severity": int(rng.integers(1, 6)), "at": _now(), "text": "x" * int(rng.integers(50, 300)),
+                }  # fmt: skip
+                await self._publisher.publish(REPORTS, json.dumps(row))
+            owed -= int(owed)
+
+    async def _watch(self) -> None:
+        admin = await self._launch.admin()
+        while True:
+            with contextlib.suppress(BadInput):
+                said = await self._ask({"verb": "status"})
+                if said["load"]:
+                    homes = Counter(client.home for client in self._clients)
+                    self._show.samples.append(
+                        Sample(
+                            self._show.elapsed_s, self._show.phase, said["load"]["spread"], said["load"]["max_load"],
+                            said["brokers"], dict(homes), said["says"], self._show.delivered,
+                        )
+                    )  # fmt: skip
+                moves = await wire.ask(admin, "admin.moves", {"most": 100_000}, 5.0)
+                self._show.migrations = sum(each["phase"] == "done" for each in moves["moves"])
+            await asyncio.sleep(0.5)
+
+    async def _served_again(self, victims: list[int], killed: float) -> float | None:
+        """Until every client of a broker that was killed is connected to another; how long that took."""
+        waiting = set(victims)
+        longest = None
+        while waiting and time.time() < killed + 30.0:
+            for row in list(waiting):
+                if self._clients[row].serving not in ("", KILLED):
+                    waiting.discard(row)
+                    longest = time.time() - killed
+            await asyncio.sleep(0.02)
+        return longest if not waiting else None
+
+    # The ledger.
+
+    async def audit(self) -> None:
+        """What the hub has stored for each subscriber, against what came."""
+        from trimtab.pipeline.hub import server_of
+        from trimtab.pipeline.nats.jetstream import JetStream
+
+        owed: dict[str, list[int]] = {}
+
+        def read() -> None:
+            with JetStream(server_of(self._launch.fleet)) as jetstream:
+                state = jetstream.info(RESULTS)
+                for rows in jetstream.read(RESULTS, state.first, state.last):
+                    for seq, subject in zip(rows.seq, rows.subject, strict=True):
+                        owed.setdefault(subject.decode().split(".")[2], []).append(int(seq))
+
+        await asyncio.to_thread(read)
+        for wanted, had in zip(self._wanted, self._had, strict=True):
+            expected = {seq for identity in wanted for seq in owed.get(identity, ())}
+            self._show.lost += len(expected - set(had))
+            self._show.doubled += sum(count - 1 for count in had.values())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def draw(show: Show, path: Path) -> None:
+    """Loads of brokers, their spread, and notifications, over time."""
+    from trimtab.lab import plots
+
+    sheet, panels = plots.figure(3, 1, width=9.0, height=2.2)
+    loads, spread, came = panels[:, 0]
+    at = [each.at_s for each in show.samples]
+    names = sorted({name for each in show.samples for name in each.brokers})
+    for name in names:
+        loads.plot(at, [each.brokers.get(name, np.nan) / 1000 for each in show.samples], label=name, lw=1.4)
+    loads.set_ylabel("load, kB/s")
+    loads.legend(ncol=len(names), fontsize=8, loc="upper left")
+    spread.plot(at, [each.spread for each in show.samples], color="#d1495b", lw=1.6)
+    spread.set_ylabel("spread of loads")
+    spread.set_ylim(bottom=0.0)
+    if len(at) > 1:
+        rate = np.diff([each.delivered for each in show.samples]) / np.maximum(np.diff(at), 1e-9)
+        came.fill_between(at[1:], rate, step="pre", color="#30638e", alpha=0.6, linewidth=0)
+    came.set_ylabel("notifications/s")
+    came.set_xlabel("seconds")
+    for panel in (loads, spread, came):
+        for when, _ in show.marks:
+            panel.axvline(when, color="black", lw=0.8, ls=":")
+        panel.set_xlim(min([when for when, _ in show.marks], default=0.0), max(at, default=1.0))
+    for when, name in show.marks:
+        loads.text(when, loads.get_ylim()[1], f" {name}", fontsize=7, va="bottom", rotation=20)
+    plots.save(sheet, path)
