@@ -17,8 +17,8 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
-demo: $(READY)  ## the main job: every link policy on the paper's instance, a table and a plot
-	@$(BIN)/trimtab demo
+demo: $(READY)  ## the main job: a fleet, Spark, people, trouble; make demo FAST=1 for the short one
+	@$(BIN)/trimtab demo $(if $(FAST),--fast)
 
 test: $(READY)  ## all tests
 	@$(BIN)/python -m pytest

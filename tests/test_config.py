@@ -7,6 +7,7 @@ import re
 import pytest
 
 from trimtab.config import FILE, Config, load
+from trimtab.control.settings import Settings
 from trimtab.errors import BadInput
 from trimtab.fleet.credentials import Tls
 
@@ -129,9 +130,9 @@ def test_a_file_that_cannot_be_read_is_refused(folder):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[place]\nheadroom = 1\n", "trimtab.toml: there is no table [place]; known: [tls], [spark]"),
-        ("tls = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark]"),
-        ("[[tls]]\nenabled = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark]"),
+        ("[place]\nheadroom = 1\n", "trimtab.toml: there is no table [place]; known: [tls], [spark], [control]"),
+        ("tls = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark], [control]"),
+        ("[[tls]]\nenabled = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark], [control]"),
         ("[tls]\nenable = true\n", "trimtab.toml: [tls] has no key 'enable'; known: enabled, ca, cert, key"),
         ("[tls]\nenabled = 1\n", "trimtab.toml: [tls] enabled = 1 must be true or false"),
         ('[tls]\nenabled = "yes"\n', "trimtab.toml: [tls] enabled = 'yes' must be true or false"),
@@ -162,3 +163,23 @@ def test_settings_of_spark_are_passed_on(folder):
     (folder / FILE).write_text('[spark]\nmaster = "local[1]"\n"spark.ui.enabled" = true\n')
 
     assert load().spark == {"spark.master": "local[1]", "spark.ui.enabled": "true"}
+
+
+def test_the_controllers_settings_are_read(folder):
+    (folder / FILE).write_text('[control]\npolicy = "ldm"\nperiod_s = 2\nbudget = 0.2\n')
+
+    assert load().control == Settings(policy="ldm", period_s=2, budget=0.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[control]\nperiod_s = 0\n", "period_s"),
+        ('[control]\nalpha = "much"\n', "must be a number"),
+        ("[control]\npolicy = 3\n", "must be text"),
+        ("[control]\npatience = 1.5\n", "must be a whole number"),
+        ("[control]\nhurry = true\n", "has no key 'hurry'"),
+    ],
+)
+def test_a_setting_of_the_controller_that_cannot_be(folder, text, sentence):
+    assert sentence in refusal(folder, text)

@@ -132,15 +132,6 @@ def test_compare_leaves_out_what_is_too_large_and_says_so(trimtab, tmp_path):
     assert "link/ilp left out: link/ilp would need" in done.out
 
 
-def test_demo_leaves_a_table_a_workload_and_a_plot(trimtab, tmp_path):
-    done = trimtab("demo", "--out", tmp_path, "--time-limit", 1)
-
-    assert done.code == 0
-    assert all(name in done.out for name in policies("link"))
-    assert (tmp_path / "compare.png").exists()
-    assert trimtab("plan", tmp_path / "workload", "--family", "link", "--policy", "gs", "--json").code == 0
-
-
 def test_lab_lists_its_experiments(trimtab):
     names = {e["name"] for e in trimtab("lab", "list", "--json").json}
 

@@ -40,7 +40,8 @@ def demo(fast: bool, out: str, seed: int, as_json: bool) -> None:
 
     java_home()  # before anything is started
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    with output.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True)
     watched = console.is_terminal and not as_json
     with (

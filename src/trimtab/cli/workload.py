@@ -19,15 +19,21 @@ from trimtab.cli import output
 def workload(history: str, out: str, since: float | None, until: float | None, as_json: bool) -> None:
     """Mean rates of all topics, and everybody who had to do with them, as a workload to plan and compare on."""
     from trimtab.config import load
-    from trimtab.pipeline.history import write_workload
+    from trimtab.pipeline.history import check_folders, write_workload
+    from trimtab.pipeline.session import open_session
 
+    check_folders(Path(history))
     with output.progress(quiet=as_json) as bar:
         task = bar.add_task("starting Spark", total=6)
 
         def step(what: str) -> None:
             bar.update(task, description=what, advance=1)
 
-        said = write_workload(Path(history), Path(out), load().spark, since, until, step)
+        spark = open_session("trimtab workload", load().spark)
+        try:
+            said = write_workload(spark, Path(history), Path(out), since, until, step)
+        finally:
+            spark.stop()
     if as_json:
         output.print_json(said)
         return

@@ -139,14 +139,14 @@ async def run(out: Path, script: Script, seed: int, report: Callable[[Show], Non
         for name in names:
             await launch.start_broker(name)
         await launch.ready(names)
+        for number in (1, 2):  # the second one stands by
+            launch.start_controller(f"controller-{number}", "--paused")
         show.phase = "starting Spark"
         await launch.start_pipeline(manifest)
         show.phase = "subscribing"
         play = _Play(launch, show, City(seed, script.clients), stack, names)
         await play.connect()
         await play.subscribe()
-        for number in (1, 2):  # the second one stands by
-            launch.start_controller(f"controller-{number}", "--paused")
         await play.act()
         await play.audit()
         telling.cancel()

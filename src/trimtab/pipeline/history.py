@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 
 from trimtab.errors import BadInput
 from trimtab.pipeline import telemetry
-from trimtab.pipeline.session import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,31 +22,25 @@ NUMBERS: Final = ("tinyint", "smallint", "int", "bigint", "float", "double")
 
 
 def write_workload(
-    history: Path, out: Path, settings: Mapping[str, str], since: float | None = None, until: float | None = None,
+    spark: SparkSession, history: Path, out: Path, since: float | None = None, until: float | None = None,
     step: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Mean rates between ``since`` and ``until``, and who had to do with what; how many rows that are."""
     began = time.monotonic()
-    _check_folders(history)
-    spark = open_session("trimtab workload", settings)
-    try:
-        step("reading the schema")
-        rows = {name: read(spark, history, name) for name in telemetry.TABLES}
-        step("looking for the time")
-        first, last, events = _span(rows["topics"], since, until)
-        step("adding up")
-        within = {name: frame.where(F.col("at").between(first, last)) for name, frame in rows.items()}
-        known = telemetry.rates(rows["topics"], first, last)
-        linked = within["links"].where("client IS NOT NULL").select("client", "topic", "role").distinct()
-        return {
-            "rows": _write(telemetry.workload(known, linked, within["brokers"]), out, step), "events": events,
-            "span_s": last - first, "since": first, "until": last, "seconds": time.monotonic() - began,
-        }  # fmt: skip
-    finally:
-        spark.stop()
+    step("reading the schema")
+    rows = {name: read(spark, history, name) for name in telemetry.TABLES}
+    step("looking for the time")
+    first, last, events = _span(rows["topics"], since, until)
+    within = {name: frame.where(F.col("at").between(first, last)) for name, frame in rows.items()}
+    known = telemetry.rates(rows["topics"], first, last)
+    linked = within["links"].where("client IS NOT NULL").select("client", "topic", "role").distinct()
+    return {
+        "rows": _write(telemetry.workload(known, linked, within["brokers"]), out, step), "events": events,
+        "span_s": last - first, "since": first, "until": last, "seconds": time.monotonic() - began,
+    }  # fmt: skip
 
 
-def _check_folders(history: Path) -> None:
+def check_folders(history: Path) -> None:
     """Before a long start."""
     for name in telemetry.TABLES:
         if next((history / name).glob("**/*.parquet"), None) is None:

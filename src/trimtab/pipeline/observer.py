@@ -8,6 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from trimtab.fleet.channels import RESULTS, SUBSCRIPTIONS
 from trimtab.fleet.keeper import CONTROL, TELEMETRY
 from trimtab.observe.snapshot import Usage, packed
@@ -18,13 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from trimtab.pipeline.nats.wire import Server
 
 log = logging.getLogger("trimtab.pipeline")
-LOOK_S: Final = 4.0  # between measurements
+LOOK_S: Final = 5.0  # between measurements
 AVERAGE_S: Final = 20.0  # of the moving averages that a controller plans on
 MEMORY_S: Final = 60.0  # that telemetry is kept in memory
 USAGE_S: Final = 10.0  # over which a broker's usage is the mean
@@ -109,24 +111,20 @@ class Observer:
         return feeds.read(self._spark, self._server, {stream: self._at[stream]}, {stream: upto})
 
     def _tables(self, since: float = 0.0) -> tuple[DataFrame, DataFrame]:
-        """Reports and results that are in memory."""
+        """Reports and results that are in memory: a minute of them, which one task adds up sooner than two would."""
         some = [piece for piece in self._pieces if piece.at > since]
-        reports = tables.stacked(self._spark, [piece.reports for piece in some])
-        return reports, tables.stacked(self._spark, [piece.results for piece in some])
+        reports = tables.stacked(self._spark, [piece.reports for piece in some]).coalesce(1)
+        return reports, tables.stacked(self._spark, [piece.results for piece in some]).coalesce(1)
 
     def _publish(self, jetstream: JetStream, now: float) -> None:
         since = max(self._began, now - MEMORY_S)
         reports, results = self._tables()
-        rows = telemetry.topics(reports).unionByName(results)
-        known = telemetry.rates(rows, since, now, AVERAGE_S)
-        linked = telemetry.current_links(telemetry.links(reports), self._subscriptions(jetstream)).cache()
-        brokers = telemetry.brokers(reports)
-        made: dict[str, pa.Table] = {
-            name: frame.toArrow() for name, frame in telemetry.workload(known, linked, brokers).items()
-        }
-        linked.unpersist()
-        usage = self._usage(brokers, rows, now)
-        data = packed(now, made, usage)
+        rows = telemetry.topics(reports).unionAll(results).coalesce(1)
+        known = telemetry.rates(rows, since, now, AVERAGE_S).toArrow()
+        said, _ = self._tables(now - USAGE_S)
+        linked = telemetry.current_links(telemetry.links(said), self._subscriptions(jetstream)).toArrow()
+        usage = self._usage(telemetry.brokers(said), telemetry.topics(said), now)
+        data = packed(now, _workload(known, linked, list(usage)), usage)
         self._number += 1
         slot = self._number % SLOTS
         parts = [data[at : at + PART] for at in range(0, len(data), PART)]
@@ -140,7 +138,7 @@ class Observer:
         state = jetstream.info(SUBSCRIPTIONS)
         if self._wanted[1] is None or self._wanted[0] != state:
             read = feeds.read(self._spark, self._server, {}, {SUBSCRIPTIONS: state.last})
-            fresh = telemetry.subscriptions(read).cache()
+            fresh = telemetry.subscriptions(read).coalesce(1).cache()
             if self._wanted[1] is not None:
                 self._wanted[1].unpersist()
             self._wanted = (state, fresh)
@@ -172,3 +170,18 @@ class Observer:
             for old in folder.glob("at-*"):
                 if tables.age_s(old) > KEEP_S:
                     shutil.rmtree(old, ignore_errors=True)
+
+
+def _workload(known: pa.Table, linked: pa.Table, brokers: list[str]) -> dict[str, pa.Table]:
+    """``telemetry.workload`` of what is here already."""
+    links = linked.filter(pc.is_valid(linked["topic"]))
+    quiet = pc.unique(links["topic"]).filter(pc.invert(pc.is_in(pc.unique(links["topic"]), known["topic"])))
+    nothing = pa.array([0.0] * len(quiet), pa.float64())
+    topics = pa.concat_tables([
+        pa.table({"id": known["topic"]} | {name: known[name] for name in known.column_names[1:]}),
+        pa.table({"id": quiet} | dict.fromkeys(known.column_names[1:], nothing)),
+    ])  # fmt: skip
+    return {
+        "topics": topics, "clients": pa.table({"id": pc.unique(linked["client"])}),
+        "brokers": pa.table({"id": pa.array(brokers, pa.string())}), "links": links.select(["topic", "client", "role"]),
+    }  # fmt: skip

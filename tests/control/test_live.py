@@ -1,0 +1,291 @@
+"""Controllers over a real fleet: they level it, say why, stop and go back; one dies and the other leads; brokers die.
+
+What Spark measures is published by hand here, so that the tests of the controller need no Spark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fleet_helpers import RunningFleet, until
+from trimtab.cli.main import trimtab as commands
+from trimtab.control.lease import VALID_S, Lease
+from trimtab.control.record import Record
+from trimtab.errors import BadInput
+from trimtab.fleet.keeper import CONTROL
+from trimtab.model.ids import Ids
+from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
+from trimtab.observe.snapshot import Snapshot, Usage
+
+CLIENTS = 12
+SETTINGS = "[control]\nperiod_s = 0.5\nbudget = 1.0\nbudget_s = 1.0\ncool_s = 0.1\n"
+
+
+class Controlled(RunningFleet):
+    """With two controllers, and somebody who measures."""
+
+    def start(self) -> None:
+        super().start()
+        self.rates = np.full(CLIENTS, 1000.0)
+        self.measuring = True
+        self._number = 0
+
+        async def controllers():
+            for name in ("controller-1", "controller-2"):
+                self.launch.start_controller(name)
+            await self.launch.serve_hosts()
+            self._measure = asyncio.create_task(self._publish())
+
+        self.do(controllers())
+
+    async def _publish(self) -> None:
+        admin = await self.launch.admin()
+        rows = np.arange(CLIENTS, dtype=np.int32)
+        while True:
+            await asyncio.sleep(0.2)
+            if not self.measuring:
+                continue
+            names = list(self.launch.sites)
+            snapshot = Snapshot(
+                time.time(),
+                Workload(
+                    Topics(Ids.numbered("t", CLIENTS), self.rates), Clients(Ids.numbered("p", CLIENTS)),
+                    Brokers(Ids(names)), Links.subscriptions(rows, rows),
+                ),
+                {name: Usage(1.0) for name in names},
+            )  # fmt: skip
+            data = snapshot.pack()
+            self._number += 1
+            about = {"number": self._number, "slot": self._number % 3, "parts": 1, "bytes": len(data)}
+            with contextlib.suppress(Exception):
+                await admin.jetstream().publish(f"snapshot.part.{about['slot']}.0", data)
+                await admin.jetstream().publish("snapshot.about", json.dumps(about).encode())
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self._measure.cancel)
+        super().stop()
+
+    def control(self, verb, **more):
+        return self.ask("admin.control", {"verb": verb} | more)
+
+    async def homes(self) -> Counter:
+        said = await self.aask("admin.state", {"kind": "client"})
+        return Counter(each["home"] for name, each in said["entries"].items() if name.startswith("p"))
+
+    async def record(self, work):
+        async def run():
+            admin = await self.launch.admin()
+            return await work(Record(admin, await admin.jetstream().key_value(CONTROL)))
+
+        return await asyncio.to_thread(self.do, run())
+
+
+@pytest.fixture(scope="module")
+def controlled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("controlled")
+    (folder / "trimtab.toml").write_text(SETTINGS)
+    before = os.environ.get("TRIMTAB_CONFIG")
+    os.environ["TRIMTAB_CONFIG"] = str(folder / "trimtab.toml")
+    running = Controlled(folder / "home")
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+        os.environ.pop("TRIMTAB_CONFIG")
+        if before is not None:
+            os.environ["TRIMTAB_CONFIG"] = before
+
+
+@contextlib.asynccontextmanager
+async def people(fleet, home="b1"):
+    """Clients of whom all but the named few are where they like."""
+    async with contextlib.AsyncExitStack() as stack:
+        made = [await stack.enter_async_context(fleet.client(f"p{at}", home)) for at in range(CLIENTS)]
+        yield made
+
+
+def run(*words, home):
+    return CliRunner().invoke(commands, [*words, "--home", str(home)], catch_exceptions=False, standalone_mode=False)
+
+
+def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
+    async def scenario():
+        async with people(controlled):
+
+            async def level():
+                return await controlled.homes() == Counter(b1=4, b2=4, b3=4)
+
+            await until(level, 30.0)
+
+            async def at_rest():
+                return (await asyncio.to_thread(controlled.control, "status"))["progress"] is None
+
+            await until(at_rest)
+            numbers = await controlled.record(lambda record: record.numbers())
+            said = await controlled.record(lambda record: record.decision(numbers[-1]))
+            assert said["plan"]["before"]["spread"] > 1.0 > 0.1 > said["plan"]["predicted"]["spread"]
+            assert "spread" in said["question"]["reasons"][0]
+            assert said["outcome"]["states"].count("moved") == 8
+            same = await controlled.record(lambda record: record.replay(numbers[-1]))
+            assert same[1] is True
+
+            moved = said["plan"]["steps"][0][0]
+            told = await asyncio.to_thread(run, "why", moved, "--replay", home=controlled.home)
+            assert "decided again from what was kept: the same" in told.output
+            assert moved in told.output
+            listed = await asyncio.to_thread(run, "decisions", home=controlled.home)
+            assert "8 of 8" in listed.output
+
+            # Nothing moves while it is paused, but by hand.
+            await asyncio.to_thread(controlled.control, "pause", reason="test")
+            back = await asyncio.to_thread(run, "rollback", str(numbers[-1]), "--json", home=controlled.home)
+            assert len(json.loads(back.output)["plan"]["steps"]) == 8
+            assert await controlled.homes() == Counter(b1=12)
+            await asyncio.sleep(2.0)
+            assert await controlled.homes() == Counter(b1=12)
+            status = await asyncio.to_thread(run, "status", home=controlled.home)
+            assert "paused" in status.output
+
+            dry = await asyncio.to_thread(run, "rebalance", "--json", home=controlled.home)
+            plan = json.loads(dry.output)
+            assert plan["applied"] is False
+            assert len(plan["plan"]["steps"]) == 8
+            assert await controlled.homes() == Counter(b1=12)
+            little = await asyncio.to_thread(
+                run, "rebalance", "--apply", "--budget", "0.25", "--reason", "a little", "--json", home=controlled.home
+            )
+            assert len(json.loads(little.output)["plan"]["steps"]) == 3
+            assert (await controlled.homes())["b1"] == 9
+            last = await controlled.record(lambda record: record.numbers())
+            why = await controlled.record(lambda record: record.decision(last[-1]))
+            assert why["question"]["reasons"] == ["asked for: a little"]
+            await asyncio.to_thread(controlled.control, "resume")
+            await until(level, 30.0)
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_done_is_said_in_a_sentence(controlled):
+    async def scenario():
+        async with people(controlled):
+            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["load"] is not None))
+            for verb, more, sentence in (
+                ("stop", {}, "no plan is under way"),
+                ("rollback", {"plan": 999_999}, "there is no decision '999999'"),
+                ("rebalance", {"apply": False, "policy": "link/gs"}, "moves clients, but 'link/gs' places links"),
+                ("empty", {"broker": "b9"}, "broker 'b9' is not alive"),
+            ):
+                with pytest.raises(BadInput, match=sentence):
+                    await asyncio.to_thread(controlled.control, verb, **more)
+
+    asyncio.run(scenario())
+    with pytest.raises(BadInput, match="no decision is called 'nobody'"):
+        run("why", "nobody", home=controlled.home)
+
+
+def test_a_broker_comes_is_filled_and_goes_again(controlled):
+    async def scenario():
+        async with people(controlled):
+            added = await asyncio.to_thread(run, "add-broker", "b4", home=controlled.home)
+            assert "b4 is up at" in added.output
+
+            async def level():
+                return await controlled.homes() == Counter(b1=3, b2=3, b3=3, b4=3)
+
+            await until(level, 40.0)
+            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            gone = await asyncio.to_thread(run, "remove-broker", "b4", home=controlled.home)
+            assert "b4 is removed" in gone.output
+            assert (await controlled.homes())["b4"] == 0
+            assert "b4" not in (await controlled.aask("admin.state", {"kind": "broker"}))["entries"]
+
+    asyncio.run(scenario())
+
+
+def test_a_killed_brokers_clients_are_served_elsewhere_and_a_standby_takes_over(controlled):
+    async def scenario():
+        async with people(controlled) as clients:
+            await until(lambda: _level(controlled), 30.0)
+            victims = [client for client in clients if client.home == "b2"]
+            assert victims
+            await asyncio.to_thread(controlled.do, controlled.launch.end_broker("b2", kill=True))
+            await until(lambda: all(client.serving not in ("", "b2") for client in victims), 20.0)
+
+            async def nobody_there():
+                return (await controlled.homes())["b2"] == 0
+
+            await until(nobody_there, 30.0)
+            assert (await controlled.homes()).total() == CLIENTS
+
+            # The leader dies; another one leads, and the fleet goes on being looked after.
+            before = (await asyncio.to_thread(controlled.control, "status"))["leader"]
+            for child in list(controlled.launch.supervisor.children):
+                if child.name.startswith("controller") and f"{before} leads" in child.log.read_text():
+                    os.kill(child.pid, signal.SIGKILL)
+
+            async def another():
+                with contextlib.suppress(BadInput):
+                    return (await asyncio.to_thread(controlled.control, "status"))["leader"] != before
+
+            await until(another, 20.0)
+            await asyncio.to_thread(controlled.do, controlled.launch.start_broker("b2"))
+
+            async def used_again():
+                return (await controlled.homes())["b2"] == 4
+
+            await until(used_again, 60.0)
+
+    asyncio.run(scenario())
+
+
+async def _level(fleet) -> bool:
+    return set((await fleet.homes()).values()) == {4}
+
+
+def test_without_a_measurement_it_says_what_it_waits_for(controlled):
+    controlled.measuring = False
+    try:
+
+        async def scenario():
+            def waits():
+                return "waiting for a measurement" in controlled.control("status")["says"]
+
+            await until(lambda: asyncio.to_thread(waits), 60.0)
+
+        asyncio.run(scenario())
+        with pytest.raises(BadInput, match="no measurement of the fleet"):
+            controlled.control("rebalance", apply=False)
+    finally:
+        controlled.measuring = True
+
+
+def test_a_lease_has_one_holder(controlled):
+    async def contest():
+        admin = await controlled.launch.admin()
+        bucket = await admin.jetstream().create_key_value(bucket=f"lease{threading.get_ident()}")
+        one, two = Lease(bucket, "one"), Lease(bucket, "two")
+        assert await one.try_to_hold()
+        assert not await two.try_to_hold()
+        assert one.held
+        assert not two.held
+        await one.give_back()
+        assert await two.try_to_hold()
+        assert not await one.try_to_hold()
+        await asyncio.sleep(VALID_S + 0.3)  # two dies
+        assert not two.held
+        assert await one.try_to_hold()
+        assert not await two.try_to_hold()
+
+    controlled.do(contest())

@@ -1,0 +1,211 @@
+"""Telemetry on Spark against the same thing counted in plain Python; history, and what is not history."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from trimtab.errors import BadInput
+from trimtab.model.folder import read_workload
+from trimtab.observe.histogram import Histogram
+from trimtab.observe.report import BrokerReport, TopicReport
+from trimtab.pipeline import feeds, history, telemetry
+
+names = st.sampled_from(["a", "b", "ümlaut", "x.y"])
+counts = st.integers(0, 1000)
+
+
+@st.composite
+def topic_reports(draw):
+    latency = Histogram(draw(st.dictionaries(st.integers(0, 200), st.integers(1, 50), max_size=4)))
+    return TopicReport(draw(counts), draw(counts), draw(counts), draw(counts), 1, 2, draw(counts), 0, 0.5, latency)
+
+
+@st.composite
+def broker_reports(draw):
+    links = st.dictionaries(names, st.dictionaries(names, st.lists(st.sampled_from(["pub", "sub"]), unique=True)))
+    return BrokerReport(
+        draw(st.sampled_from(["b1", "b2"])), 100.0 + draw(st.integers(0, 9)), 1.0, 0.25, 10, 3, 0, 5, 7, 11, 13,
+        draw(st.dictionaries(names, topic_reports(), max_size=3)), draw(st.none() | links),
+    )  # fmt: skip
+
+
+def messages(spark, bodies):
+    at = datetime.fromtimestamp(100, UTC)
+    rows = [("telemetry", number, at, "telemetry.b1", bytearray(body)) for number, body in enumerate(bodies)]
+    return spark.createDataFrame(rows, feeds.MESSAGES).coalesce(1)
+
+
+def encoded(reports):
+    return [json.dumps(each.encode()).encode() for each in reports]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(reports=st.lists(broker_reports(), max_size=5, unique_by=lambda each: (each.broker, each.at)))
+def test_reports_become_rows_that_add_up(spark, reports):
+    said = telemetry.reports(messages(spark, [*encoded(reports), b"not json", b'{"at": 1}']))
+
+    rows = {(r.at, r.broker, r.topic): r for r in telemetry.topics(said).collect()}
+    assert set(rows) == {(each.at, each.broker, topic) for each in reports for topic in each.topics}
+    for each in reports:
+        for topic, report in each.topics.items():
+            row = rows[each.at, each.broker, topic]
+            assert (row.in_msgs, row.out_bytes, row.processed) == (report.in_msgs, report.out_bytes, report.processed)
+            assert dict(row.latency) == report.latency.counts
+    assert {(r.broker, r.at, r.in_msgs, r.out_bytes) for r in telemetry.brokers(said).collect()} == {
+        (each.broker, each.at, each.in_msgs, each.out_bytes) for each in reports
+    }
+
+    since, until = 100.0, 110.0
+    known = {r.topic: r for r in telemetry.rates(telemetry.topics(said), since, until).collect()}
+    for topic, row in known.items():
+        inside = [each.topics[topic] for each in reports if topic in each.topics and since < each.at <= until]
+        total = sum(each.in_msgs for each in inside)
+        assert row.rate == pytest.approx(total / 10.0)
+        assert row.size_bytes == pytest.approx(sum(each.in_bytes for each in inside) / total if total else 0.0)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(reports=st.lists(broker_reports(), min_size=1, max_size=5, unique_by=lambda each: (each.broker, each.at)))
+def test_percentiles_are_those_of_the_merged_histograms(spark, reports):
+    rows = telemetry.topics(telemetry.reports(messages(spark, encoded(reports))))
+    found = {r.broker: r for r in telemetry.percentiles(rows, ["broker"], [0.5, 0.99]).collect()}
+
+    for broker in ("b1", "b2"):
+        whole = Histogram()
+        for each in reports:
+            for report in each.topics.values():
+                if each.broker == broker:
+                    whole.merge(report.latency)
+        if not whole.total:
+            assert broker not in found
+            continue
+        assert found[broker].deliveries == whole.total
+        assert found[broker]["p50_ms"] == pytest.approx(1000 * whole.percentile(0.5))
+        assert found[broker]["p99_ms"] == pytest.approx(1000 * whole.percentile(0.99))
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(reports=st.lists(broker_reports(), max_size=5, unique_by=lambda each: (each.broker, each.at)))
+def test_links_are_those_of_the_newest_list_of_each_broker(spark, reports):
+    rows = telemetry.links(telemetry.reports(messages(spark, encoded(reports))))
+    channels = spark.createDataFrame(
+        [("a", "channel:c:1", "sub"), ("gone", "channel:c:1", "sub")], "client STRING, topic STRING, role STRING"
+    )
+    found = {(r.client, r.topic, r.role) for r in telemetry.current_links(rows, channels).collect()}
+
+    newest = {}
+    for each in reports:
+        if each.links and each.at >= newest.get(each.broker, each).at:
+            newest[each.broker] = each
+    wanted = set()
+    for each in newest.values():
+        for client, opened in each.links.items():
+            triples = [(client, topic, role) for topic, roles in opened.items() for role in roles or [None]]
+            wanted |= set(triples or [(client, None, None)])
+    clients = {client for client, _, _ in wanted}
+    assert found == wanted | ({("a", "channel:c:1", "sub")} if "a" in clients else set())
+
+
+def test_a_moving_average_forgets_and_does_not_jump(spark):
+    rows = spark.createDataFrame(
+        [(float(at), 1.0, "b1", "t", 100 if at <= 50 else 0, 1000, 0, 0, 0, 0.0, {}) for at in range(1, 101)],
+        telemetry.TOPICS,
+    ).coalesce(1)  # fmt: skip
+
+    def rate(until):
+        return telemetry.rates(rows, 0.0, until, 10.0).first()["rate"]
+
+    assert rate(50.0) == pytest.approx(100.0, rel=0.06)  # the sum of a step function, not its integral
+    assert rate(60.0) == pytest.approx(100.0 * math.exp(-1), rel=0.08)
+    assert rate(100.0) < 1.0
+
+
+def test_clients_that_share_topics_are_counted_in_pairs(spark):
+    linked = spark.createDataFrame(
+        [("x", "t1", "sub"), ("y", "t1", "sub"), ("x", "t2", "sub"), ("y", "t2", "sub"), ("z", "t2", "pub")],
+        "client STRING, topic STRING, role STRING",
+    )  # fmt: skip
+
+    assert [tuple(row) for row in telemetry.shared(linked).collect()] == [("x", "y", 2)]
+    assert telemetry.shared(linked, most=1).count() == 0
+
+
+def test_results_and_subscriptions_of_channels(spark):
+    rows = [
+        ("results", 1, datetime.fromtimestamp(9.5, UTC), "res.near.abc", bytearray(b"12345")),
+        ("results", 2, datetime.fromtimestamp(9.9, UTC), "res.near.abc", bytearray(b"123")),
+    ]
+    found = telemetry.results(spark.createDataFrame(rows, feeds.MESSAGES)).collect()
+    assert [(r.at, r.topic, r.in_msgs, r.in_bytes) for r in found] == [(10.0, "channel:near:abc", 2, 8)]
+
+    rows = [("subscriptions", 1, datetime.fromtimestamp(9, UTC), "sub.near.abc.taxi-7", bytearray(b"{}"))]
+    (row,) = telemetry.subscriptions(spark.createDataFrame(rows, feeds.MESSAGES)).collect()
+    assert tuple(row) == ("taxi-7", "channel:near:abc", "sub")
+
+
+@pytest.fixture
+def kept(spark, tmp_path):
+    """History of two topics over ten seconds."""
+    folder = tmp_path / "history"
+    topics = [
+        (float(s), 1.0, "b1", t, 10 * n, 1000 * n, 0, 0, 5, 0.01, {40: 2})
+        for s in range(1, 11)
+        for n, t in ((1, "slow"), (2, "fast"))
+    ]
+    brokers = [(float(s), 1.0, "b1", 0.5, 1, 1, 0, 0, 0, 0) for s in range(1, 11)]
+    links = [(float(s), "b1", "taxi", "fast", "sub") for s in range(1, 11)] + [(3.0, "b1", "bus", "slow", "pub")]
+    for name, rows in (("topics", topics), ("brokers", brokers), ("links", links)):
+        spark.createDataFrame(rows, telemetry.TABLES[name]).write.parquet(str(folder / name / "at-1"))
+    return folder
+
+
+def test_history_becomes_a_workload(spark, kept, tmp_path):
+    said = history.write_workload(spark, kept, tmp_path / "out")
+
+    assert said["events"] == 20
+    assert said["span_s"] == 10.0
+    known = read_workload(tmp_path / "out")
+    rates = dict(zip(known.topics.ids, known.topics.rate.tolist(), strict=True))
+    assert rates == {"slow": 10.0, "fast": 20.0}
+    assert set(known.topics.size_bytes.tolist()) == {100.0}
+    assert set(known.clients.ids) == {"taxi", "bus"}
+    assert len(known.links) == 2
+    half = history.write_workload(spark, kept, tmp_path / "half", since=5.0)
+    assert half["events"] == 10
+    later = read_workload(tmp_path / "half").topics
+    assert dict(zip(later.ids, later.rate.tolist(), strict=True))["fast"] == 20.0
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda frame: frame.drop("in_bytes"), "no column 'in_bytes'"),
+        (lambda frame: frame.withColumn("topic", frame.at), "'topic' is double, but must be string"),
+    ],
+)
+def test_history_of_another_schema_is_refused(spark, kept, tmp_path, change, sentence):
+    other = tmp_path / "other"
+    for name in telemetry.TABLES:
+        frame = spark.read.parquet(str(kept / name / "at-1"))
+        (change(frame) if name == "topics" else frame).write.parquet(str(other / name))
+
+    with pytest.raises(BadInput, match=sentence):
+        history.write_workload(spark, other, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_history_is_refused(tmp_path):
+    (tmp_path / "topics").mkdir()
+    with pytest.raises(BadInput, match="no Parquet files in"):
+        history.check_folders(tmp_path)
+
+
+def test_a_time_without_history_is_refused(spark, kept, tmp_path):
+    with pytest.raises(BadInput, match="no history between"):
+        history.write_workload(spark, kept, tmp_path / "out", since=1e9)
