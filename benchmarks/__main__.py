@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks import channels, fleet, homes, kills, links, nats_source, pipeline, start
+from benchmarks import channels, control, fleet, homes, kills, links, nats_source, pipeline, start
 
 ALL = {
     "start": start.main,
@@ -16,6 +16,7 @@ ALL = {
     "channels": channels.main,
     "pipeline": pipeline.main,
     "kills": kills.main,
+    "control": control.main,
 }
 
 

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from fleet_helpers import RunningFleet, until
 from trimtab.cli.main import trimtab as commands
+from trimtab.control.decide import warm_up
 from trimtab.control.lease import VALID_S, Lease
 from trimtab.control.record import Record
 from trimtab.errors import BadInput
@@ -28,7 +29,7 @@ from trimtab.model.ids import Ids
 from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
 from trimtab.observe.snapshot import Snapshot, Usage
 
-CLIENTS = 12
+CLIENTS = 24
 SETTINGS = "[control]\nperiod_s = 0.5\nbudget = 1.0\nbudget_s = 1.0\ncool_s = 0.1\n"
 
 
@@ -98,6 +99,7 @@ def controlled(tmp_path_factory):
     before = os.environ.get("TRIMTAB_CONFIG")
     os.environ["TRIMTAB_CONFIG"] = str(folder / "trimtab.toml")
     running = Controlled(folder / "home")
+    warm_up("trim")  # here, and not in two controllers at once
     try:
         running.start()
         yield running
@@ -125,7 +127,7 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
         async with people(controlled):
 
             async def level():
-                return await controlled.homes() == Counter(b1=4, b2=4, b3=4)
+                return await controlled.homes() == Counter(b1=8, b2=8, b3=8)
 
             await until(level, 30.0)
 
@@ -137,7 +139,7 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
             said = await controlled.record(lambda record: record.decision(numbers[-1]))
             assert said["plan"]["before"]["spread"] > 1.0 > 0.1 > said["plan"]["predicted"]["spread"]
             assert "spread" in said["question"]["reasons"][0]
-            assert said["outcome"]["states"].count("moved") == 8
+            assert said["outcome"]["states"].count("moved") == 16
             same = await controlled.record(lambda record: record.replay(numbers[-1]))
             assert same[1] is True
 
@@ -146,28 +148,28 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
             assert "decided again from what was kept: the same" in told.output
             assert moved in told.output
             listed = await asyncio.to_thread(run, "decisions", home=controlled.home)
-            assert "8 of 8" in listed.output
+            assert "16 of 16" in listed.output
 
             # Nothing moves while it is paused, but by hand.
             await asyncio.to_thread(controlled.control, "pause", reason="test")
             back = await asyncio.to_thread(run, "rollback", str(numbers[-1]), "--json", home=controlled.home)
-            assert len(json.loads(back.output)["plan"]["steps"]) == 8
-            assert await controlled.homes() == Counter(b1=12)
+            assert len(json.loads(back.output)["plan"]["steps"]) == 16
+            assert await controlled.homes() == Counter(b1=24)
             await asyncio.sleep(2.0)
-            assert await controlled.homes() == Counter(b1=12)
+            assert await controlled.homes() == Counter(b1=24)
             status = await asyncio.to_thread(run, "status", home=controlled.home)
             assert "paused" in status.output
 
             dry = await asyncio.to_thread(run, "rebalance", "--json", home=controlled.home)
             plan = json.loads(dry.output)
             assert plan["applied"] is False
-            assert len(plan["plan"]["steps"]) == 8
-            assert await controlled.homes() == Counter(b1=12)
+            assert len(plan["plan"]["steps"]) == 16
+            assert await controlled.homes() == Counter(b1=24)
             little = await asyncio.to_thread(
                 run, "rebalance", "--apply", "--budget", "0.25", "--reason", "a little", "--json", home=controlled.home
             )
-            assert len(json.loads(little.output)["plan"]["steps"]) == 3
-            assert (await controlled.homes())["b1"] == 9
+            assert len(json.loads(little.output)["plan"]["steps"]) == 6
+            assert (await controlled.homes())["b1"] == 18
             last = await controlled.record(lambda record: record.numbers())
             why = await controlled.record(lambda record: record.decision(last[-1]))
             assert why["question"]["reasons"] == ["asked for: a little"]
@@ -202,7 +204,7 @@ def test_a_broker_comes_is_filled_and_goes_again(controlled):
             assert "b4 is up at" in added.output
 
             async def level():
-                return await controlled.homes() == Counter(b1=3, b2=3, b3=3, b4=3)
+                return await controlled.homes() == Counter(b1=6, b2=6, b3=6, b4=6)
 
             await until(level, 40.0)
             await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
@@ -243,7 +245,7 @@ def test_a_killed_brokers_clients_are_served_elsewhere_and_a_standby_takes_over(
             await asyncio.to_thread(controlled.do, controlled.launch.start_broker("b2"))
 
             async def used_again():
-                return (await controlled.homes())["b2"] == 4
+                return (await controlled.homes())["b2"] == 8
 
             await until(used_again, 60.0)
 
@@ -251,7 +253,7 @@ def test_a_killed_brokers_clients_are_served_elsewhere_and_a_standby_takes_over(
 
 
 async def _level(fleet) -> bool:
-    return set((await fleet.homes()).values()) == {4}
+    return set((await fleet.homes()).values()) == {8}
 
 
 def test_without_a_measurement_it_says_what_it_waits_for(controlled):

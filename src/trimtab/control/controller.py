@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import nats.errors
 
 from trimtab.control import record
-from trimtab.control.decide import NoPlan, Question, decide, policy_named
+from trimtab.control.decide import NoPlan, Question, decide, policy_named, warm_up
 from trimtab.control.lease import RENEW_S, Lease
 from trimtab.control.loop import Loop
 from trimtab.control.plan import Levels, Plan, Step
@@ -62,9 +62,11 @@ class Controller:
         self._verified = 0
         self.leads = False
         self._paused = "from the start" if paused else ""  # why
+        self._deciding = asyncio.Lock()  # one at a time, the loop or somebody who asks
         self._listening: Subscription | None = None
 
     async def run(self) -> None:
+        await asyncio.to_thread(warm_up, self.settings.policy)
         bucket = await self._connection.jetstream().key_value(CONTROL)
         self._record = Record(self._connection, bucket)
         self._lease = Lease(bucket, self.name)
@@ -74,7 +76,8 @@ class Controller:
         try:
             while True:
                 try:
-                    await self._turn()
+                    async with self._deciding:
+                        await self._turn()
                 except (BadInput, nats.errors.Error, TimeoutError, OSError) as error:
                     self._say(f"waiting for the hub: {error}")
                 await asyncio.sleep(TICK_S)
@@ -141,9 +144,14 @@ class Controller:
         if self._snapshot is None or time.time() - self._snapshot[1].at > OLD_S:
             return None
         said = await wire.ask(self._connection, "admin.state", {"kind": "client"}, 5.0)
-        snapshot = self._snapshot[1]
+        snapshot, alive = self._snapshot[1], set(said["alive"])
         there = set(snapshot.workload.clients.ids)
-        homes = {name: str(each["home"]) for name, each in said["entries"].items() if name in there}
+        # Whoever is not there counts for nothing, but must have a home that is alive when it comes back.
+        homes = {
+            name: str(each["home"])
+            for name, each in said["entries"].items()
+            if name in there or each["home"] not in alive
+        }
         return View.of(snapshot, homes, said["alive"])
 
     async def _look(self) -> None:
@@ -153,9 +161,13 @@ class Controller:
             await self._rehome_without_measurement()
             self._say("waiting for a measurement of the fleet: is the pipeline running? (trimtab pipeline)")
             return
-        if self._progress is not None and not self._loop.still_helps(view, self._progress.of(WAITING)):
-            self._progress.drop("the rest of it would no longer help")
-        made = self._loop.step(time.time(), view, busy=self._progress is not None, paused=bool(self._paused))
+        doing = self._progress
+        if doing is not None and not doing.by_hand and not self._loop.still_helps(view, doing.of(WAITING)):
+            doing.drop("the rest of it would no longer help")
+        # Beside everything else, for the lease must be renewed meanwhile.
+        made = await asyncio.to_thread(
+            self._loop.step, time.time(), view, busy=self._progress is not None, paused=bool(self._paused)
+        )
         await self._verify()
         if made is not None and self._loop.question is not None:
             await self._record.decided(view, self._loop.question, made)
@@ -308,13 +320,13 @@ class Controller:
         if not self.leads:
             raise Unreachable("this controller does not lead any more; ask again")
         verbs = {
-            "status": self._status, "pause": self._pause, "resume": self._resume, "rebalance": self._rebalance,
+            "pause": self._pause, "resume": self._resume, "rebalance": self._rebalance,
             "stop": self._stop, "rollback": self._roll_back, "empty": self._empty,
         }  # fmt: skip
-        return await verbs[question["verb"]](question)
-
-    async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
-        return self._state()
+        if question["verb"] == "status":  # nobody who only looks has to wait
+            return self._state()
+        async with self._deciding:
+            return await verbs[question["verb"]](question)
 
     async def _pause(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Nothing moves by itself from now on, but for clients whose broker is away."""
@@ -352,7 +364,7 @@ class Controller:
             number, time.time(), (f"asked for: {asked['reason']}" if asked.get("reason") else "asked for",), policy,
             self.settings.seed + number, 0.0, most,
         )  # fmt: skip
-        return await self._do(view, question, decide(view, question), asked)
+        return await self._do(view, question, await asyncio.to_thread(decide, view, question), asked)
 
     async def _empty(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Everybody off a broker, with balance in mind; nobody else moves."""
@@ -368,7 +380,7 @@ class Controller:
             number, time.time(), reasons, self.settings.policy, self.settings.seed, 0.0, 0, only_lost=True,
             leaving=leaving,
         )  # fmt: skip
-        return await self._do(view, question, decide(view, question), asked | {"apply": True})
+        return await self._do(view, question, await asyncio.to_thread(decide, view, question), asked | {"apply": True})
 
     async def _roll_back(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Everybody that a plan has moved back to where it came from."""

@@ -10,7 +10,10 @@ import numpy as np
 from trimtab.control.plan import Levels, Plan, Step, in_order
 from trimtab.control.view import View
 from trimtab.errors import BadInput
+from trimtab.model.ids import Ids
 from trimtab.model.placement import UNPLACED, Placement
+from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
+from trimtab.observe.snapshot import Snapshot
 from trimtab.place.client.homes import Homes
 from trimtab.place.registry import policy_with
 
@@ -138,3 +141,16 @@ def policy_named(name: str, seed: int = 0) -> Policy:
     if family not in ("", "client"):
         raise BadInput(f"the controller moves clients, but '{name}' places {family}s; name a policy of client/")
     return policy_with(f"client/{short}", seed=seed, initial="round-robin")  # whoever has a home keeps it
+
+
+def warm_up(policy: str) -> None:
+    """Compile what a decision takes, which is a matter of half a minute on a machine that has never decided."""
+    clients = 60  # so many that no policy looks at all placements one by one
+    rows = np.arange(clients, dtype=np.int32)
+    workload = Workload(
+        Topics(Ids.numbered("t", clients), np.arange(1.0, clients + 1), np.ones(clients)),
+        Clients(Ids.numbered("c", clients)), Brokers(Ids.numbered("b", 4)), Links.subscriptions(rows, rows),
+    )  # fmt: skip
+    homes = {f"c{row}": "b9" if row % 9 == 0 else "b0" for row in range(clients)}
+    view = View.of(Snapshot(0.0, workload), homes, [f"b{row}" for row in range(4)])
+    decide(view, Question(0, 0.0, (), policy, 0, 0.1, clients))

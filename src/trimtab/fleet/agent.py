@@ -208,7 +208,8 @@ class Agent:
         """Once a second from every client: what it did, which links it has here, which routes it follows."""
         client = question["client"]
         self.links.heard_of(client, question["links"])
-        self.links.at_home(client, question["home"] == self.broker and not question.get("leaves"))
+        here = question["home"] == self.broker or question["home"] not in self.alive  # it has fled to here
+        self.links.at_home(client, here and not question.get("leaves"))
         for topic, counted in question["topics"].items():
             self._fresh.setdefault(topic, TopicReport()).add(TopicReport.decode(counted))
         stale = {}

@@ -22,6 +22,7 @@ import numpy as np
 import yaml
 
 import trimtab as package
+from trimtab.control.decide import warm_up
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import wire
 from trimtab.fleet.channels import RESULTS
@@ -139,6 +140,8 @@ async def run(out: Path, script: Script, seed: int, report: Callable[[Show], Non
         for name in names:
             await launch.start_broker(name)
         await launch.ready(names)
+        show.phase = "compiling, the first time"
+        await asyncio.to_thread(warm_up, "trim")
         for number in (1, 2):  # the second one stands by
             launch.start_controller(f"controller-{number}", "--paused")
         show.phase = "starting Spark"
