@@ -6,7 +6,10 @@ import json
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.timeout(400)
 def test_the_short_demo_trims_and_loses_nothing(tmp_path):
     words = [sys.executable, "-m", "trimtab.cli.main", "demo", "--fast", "--json", "--out", str(tmp_path / "demo")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=400, check=False)

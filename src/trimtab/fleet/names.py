@@ -15,6 +15,8 @@ Applications see topics; this is the only place that knows how they look on the 
     route.KIND.NAME       the registry's changes, as they happen
     ask.*, admin.*        requests to the agents and to the hub's keeper
     telemetry.BROKER      a broker's report, every second
+    snapshot.*            the newest measurement of the whole fleet, in parts; see ``pipeline.observer``
+    decision.NUMBER.*     the controller's decisions, with all they were made from; see ``control.record``
 
 A publisher needs no header: its name, sequence number and send time travel as the reply subject, which a
 plain subscriber never looks at and which costs a third of what headers do.
