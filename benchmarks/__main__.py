@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks import channels, control, fleet, homes, kills, links, nats_source, pipeline, start
+from benchmarks import balance, channels, control, fleet, homes, kills, links, nats_source, pipeline, start
 
 ALL = {
     "start": start.main,
@@ -17,6 +17,7 @@ ALL = {
     "pipeline": pipeline.main,
     "kills": kills.main,
     "control": control.main,
+    "balance": balance.main,
 }
 
 

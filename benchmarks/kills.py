@@ -64,9 +64,9 @@ def pipeline(home: Path, phase: str, seed: int) -> None:
     class Mortal(driver.Driver):
         executed = 0
 
-        def _read(self, now: float, needed: set[str]) -> int:
+        def _read(self, wait_s: float = 0.0) -> None:
             self._die("reading", chance.uniform(0.0, 0.2))
-            return super()._read(now, needed)
+            super()._read(wait_s)
 
         def _answer(self, sql: str, execution: Any) -> Any:
             self._die("executing", chance.uniform(0.0, 0.2))

@@ -1,7 +1,4 @@
-"""Controllers over a real fleet: they level it, say why, stop and go back; one dies and the other leads; brokers die.
-
-What Spark measures is published by hand here, so that the tests of the controller need no Spark.
-"""
+"""Controllers over a real fleet: they level it, say why, stop and go back; one dies, the other leads; brokers die."""
 
 from __future__ import annotations
 
@@ -11,78 +8,39 @@ import json
 import os
 import signal
 import threading
-import time
 from collections import Counter
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fleet_helpers import RunningFleet, until
+from control_helpers import CLIENTS, MeasuredFleet, people
+from fleet_helpers import until
 from trimtab.cli.main import trimtab as commands
 from trimtab.control.decide import warm_up
 from trimtab.control.lease import VALID_S, Lease
 from trimtab.control.record import Record
 from trimtab.errors import BadInput
 from trimtab.fleet.keeper import CONTROL
-from trimtab.model.ids import Ids
-from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
-from trimtab.observe.snapshot import Snapshot, Usage
 
-CLIENTS = 24
 SETTINGS = "[control]\nperiod_s = 0.5\nbudget = 1.0\nbudget_s = 1.0\ncool_s = 0.1\n"
 
 
-class Controlled(RunningFleet):
-    """With two controllers, and somebody who measures."""
+class Controlled(MeasuredFleet):
+    """With two controllers."""
 
     def start(self) -> None:
         super().start()
-        self.rates = np.full(CLIENTS, 1000.0)
-        self.measuring = True
-        self._number = 0
 
         async def controllers():
             for name in ("controller-1", "controller-2"):
                 self.launch.start_controller(name)
             await self.launch.serve_hosts()
-            self._measure = asyncio.create_task(self._publish())
 
         self.do(controllers())
 
-    async def _publish(self) -> None:
-        admin = await self.launch.admin()
-        rows = np.arange(CLIENTS, dtype=np.int32)
-        while True:
-            await asyncio.sleep(0.2)
-            if not self.measuring:
-                continue
-            names = list(self.launch.sites)
-            snapshot = Snapshot(
-                time.time(),
-                Workload(
-                    Topics(Ids.numbered("t", CLIENTS), self.rates), Clients(Ids.numbered("p", CLIENTS)),
-                    Brokers(Ids(names)), Links.subscriptions(rows, rows),
-                ),
-                {name: Usage(1.0) for name in names},
-            )  # fmt: skip
-            data = snapshot.pack()
-            self._number += 1
-            about = {"number": self._number, "slot": self._number % 3, "parts": 1, "bytes": len(data)}
-            with contextlib.suppress(Exception):
-                await admin.jetstream().publish(f"snapshot.part.{about['slot']}.0", data)
-                await admin.jetstream().publish("snapshot.about", json.dumps(about).encode())
-
-    def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self._measure.cancel)
-        super().stop()
-
     def control(self, verb, **more):
         return self.ask("admin.control", {"verb": verb} | more)
-
-    async def homes(self) -> Counter:
-        said = await self.aask("admin.state", {"kind": "client"})
-        return Counter(each["home"] for name, each in said["entries"].items() if name.startswith("p"))
 
     async def record(self, work):
         async def run():
@@ -108,14 +66,6 @@ def controlled(tmp_path_factory):
         os.environ.pop("TRIMTAB_CONFIG")
         if before is not None:
             os.environ["TRIMTAB_CONFIG"] = before
-
-
-@contextlib.asynccontextmanager
-async def people(fleet, home="b1"):
-    """Clients of whom all but the named few are where they like."""
-    async with contextlib.AsyncExitStack() as stack:
-        made = [await stack.enter_async_context(fleet.client(f"p{at}", home)) for at in range(CLIENTS)]
-        yield made
 
 
 def run(*words, home):
@@ -195,6 +145,38 @@ def test_what_cannot_be_done_is_said_in_a_sentence(controlled):
     asyncio.run(scenario())
     with pytest.raises(BadInput, match="no decision is called 'nobody'"):
         run("why", "nobody", home=controlled.home)
+
+
+def test_a_newcomer_without_a_wish_goes_where_there_is_room(controlled):
+    """And one with a wish has it granted; who has been there keeps the home it had."""
+
+    async def scenario():
+        async with people(controlled):
+            await until(lambda: _level(controlled), 30.0)
+            await asyncio.to_thread(controlled.control, "pause", reason="test")
+            homes = (await controlled.aask("admin.state", {"kind": "client"}))["entries"]
+            heavy = [int(name[1:]) for name, each in homes.items() if name.startswith("p") and each["home"] == "b1"]
+            controlled.rates = np.full(CLIENTS, 1000.0)
+            controlled.rates[heavy] = 9000.0
+
+            async def seen():
+                load = (await asyncio.to_thread(controlled.control, "status"))["brokers"]
+                return load["b1"] > 5 * load["b2"]
+
+            await until(seen)
+            found = []
+            for name in ("x1", "x2", "x3", "x4"):
+                async with controlled.client(name, home=None) as newcomer:  # b1 is the first that is asked
+                    found.append(newcomer.home)
+            assert Counter(found) == Counter(b2=2, b3=2)
+            async with controlled.client("x5", home="b1") as wishing:
+                assert wishing.home == "b1"
+            async with controlled.client("x1", home=None) as again:
+                assert again.home == found[0]
+            controlled.rates = np.full(CLIENTS, 1000.0)
+            await asyncio.to_thread(controlled.control, "resume")
+
+    asyncio.run(scenario())
 
 
 def test_a_broker_comes_is_filled_and_goes_again(controlled):

@@ -77,9 +77,9 @@ class Mortal(Driver):
 
     dies_at = ""
 
-    def _perform(self, name, execution, *, repeated=False):
+    def _perform(self, name, execution, *how, repeated=False):
         self._maybe_die("begun") if repeated else None
-        super()._perform(name, execution, repeated=repeated)
+        super()._perform(name, execution, *how, repeated=repeated)
 
     def _answer(self, sql, execution):
         self._maybe_die("executing")
@@ -359,6 +359,30 @@ def test_a_keyed_row_is_known_however_long_nobody_asks_for_it(application):
     asyncio.run(scenario())
 
 
+def test_what_is_being_written_is_not_there_twice(application):
+    """Files that nobody has taken note of: a channel goes on while they are written, or a run was cut off then."""
+    app = application
+
+    async def scenario():
+        got = []
+        async with app.client("c") as client:
+            await client.create_topic(f"{app.name}.reports")
+            await client.subscribe_channel(f"{app.name}-history", got.append, kind="flood")
+            await app.report(client, a_report(1, "flood"))
+            await app.rounds(lambda: got)
+            app.driver.arrivals["reports"].unwritten().write()
+
+            await app.report(client, a_report(2, "flood"))
+            await app.rounds(lambda: len(got) > 1)
+            assert [row["so_far"] for row in got[-1].rows] == [2]
+            app.driver.store()
+            await app.report(client, a_report(3, "flood"))
+            await app.rounds(lambda: len(got) > 2)
+            assert [row["so_far"] for row in got[-1].rows] == [3]
+
+    asyncio.run(scenario())
+
+
 def test_a_keyed_row_outlives_its_feed(application):
     app = application
 
@@ -466,7 +490,7 @@ def test_a_driver_that_dies_loses_nothing_and_repeats_nothing(application, phase
             await app.arrived(8)
             app.driver.dies_at = phase
             with pytest.raises(Dead):
-                await asyncio.to_thread(app.driver.round)
+                await app.rounds(lambda: False)
             late = []
             await subscriber.subscribe_channel(channel, late.append, kind="late")
             await app.report(publisher, a_report(100, "kind-0"), a_report(101, "late"))
@@ -558,7 +582,7 @@ def test_a_keyed_dataset_that_went_back_for_an_execution_comes_forward_again(app
             positions = app.driver.arrivals["positions"]
 
             async def read():
-                await asyncio.to_thread(positions.read, app.driver._jetstream)
+                await asyncio.to_thread(app.driver._read)
                 return sum(positions.upto.values()) > 1
 
             await until(read)

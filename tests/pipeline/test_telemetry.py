@@ -15,6 +15,7 @@ from trimtab.model.folder import read_workload
 from trimtab.observe.histogram import Histogram
 from trimtab.observe.report import BrokerReport, TopicReport
 from trimtab.pipeline import feeds, history, telemetry
+from trimtab.pipeline.averages import Averages
 
 names = st.sampled_from(["a", "b", "ümlaut", "x.y"])
 counts = st.integers(0, 1000)
@@ -124,6 +125,48 @@ def test_a_moving_average_forgets_and_does_not_jump(spark):
     assert rate(50.0) == pytest.approx(100.0, rel=0.06)  # the sum of a step function, not its integral
     assert rate(60.0) == pytest.approx(100.0 * math.exp(-1), rel=0.08)
     assert rate(100.0) < 1.0
+
+
+def test_averages_kept_up_to_date_are_those_of_all_that_came(spark):
+    """Piece by piece, whatever the pieces are, or all at once."""
+    rows = spark.createDataFrame(
+        [(float(at), 1.0, "b1", f"t{at % 3}", at, 10 * at, 0, 0, 2, 0.5, {}) for at in range(1, 41)], telemetry.TOPICS
+    ).coalesce(1)
+
+    kept = Averages(20.0, began=0.0)
+    for after, now in ((0.0, 5.0), (5.0, 17.0), (17.0, 18.0), (18.0, 40.0)):
+        fresh = rows.where((rows.at > after) & (rows.at <= now))
+        kept.add(telemetry.sums(fresh, now, 20.0).toArrow(), now)
+
+    wanted = telemetry.rates(rows, 0.0, 40.0, 20.0).toArrow().sort_by("topic").to_pydict()
+    found = kept.rates().sort_by("topic").to_pydict()
+    assert found["topic"] == wanted["topic"]
+    for name in ("rate", "size_bytes", "processing_ms"):
+        assert found[name] == pytest.approx(wanted[name])
+
+
+def test_what_is_over_is_forgotten(spark):
+    rows = spark.createDataFrame([(1.0, 1.0, "b1", "once", 5, 50, 0, 0, 0, 0.0, {})], telemetry.TOPICS)
+    kept = Averages(10.0, began=0.0)
+    kept.add(telemetry.sums(rows, 1.0, 10.0).toArrow(), 1.0)
+    assert kept.rates()["topic"].to_pylist() == ["once"]
+
+    kept.add(telemetry.sums(rows.where("false"), 400.0, 10.0).toArrow(), 400.0)
+
+    assert kept.rates().num_rows == 0
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(reports=st.lists(broker_reports(), max_size=4, unique_by=lambda each: (each.broker, each.at)))
+def test_lists_of_links_are_marked_alike_if_they_are_alike(spark, reports):
+    said = telemetry.reports(messages(spark, encoded(reports)))
+    found = {(r.broker, r.at): r.mark for r in telemetry.marks(said).collect()}
+
+    listed = {(each.broker, each.at): json.dumps(each.encode()["links"]) for each in reports if each.links is not None}
+    assert set(found) == set(listed)
+    for one in found:
+        for other in found:
+            assert (found[one] == found[other]) == (listed[one] == listed[other])
 
 
 def test_clients_that_share_topics_are_counted_in_pairs(spark):

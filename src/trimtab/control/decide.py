@@ -109,18 +109,12 @@ def worth_it(before: Levels, then: Levels, gain: float) -> bool:
 def rehomed(view: View) -> Rows:
     """Everybody's home; those who have none go where the load is least with them, the heaviest first."""
     home = view.home.copy()
-    lost = np.flatnonzero(home == UNPLACED)
-    if len(lost):
-        problem = view.problem
-        assert problem.current is not None
-        homes = Homes(problem, problem.current)
-        topics = problem.data_rate[problem.topic]
-        weight = np.bincount(problem.client, weights=topics, minlength=problem.units)
-        order = np.argsort(problem.client, kind="stable")
-        ends = np.searchsorted(problem.client[order], [lost, lost + 1])
-        own = {int(client): problem.topic[order[ends[0][i] : ends[1][i]]] for i, client in enumerate(lost)}
-        for client in lost[np.argsort(-weight[lost], kind="stable")].tolist():
-            home[client] = homes.change(client, own[client])
+    lost = np.flatnonzero(home == UNPLACED).tolist()
+    if lost:
+        assert view.problem.current is not None
+        homes = Homes(view.problem, view.problem.current)
+        homes.settle(lost)
+        home[lost] = [homes.home(client) for client in lost]
     return home
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
     from trimtab.model.workload import Floats
+
+SLIGHT: Final = 2.0  # times the spread that is allowed
 
 
 class Kind(StrEnum):
@@ -32,7 +34,7 @@ class Kind(StrEnum):
 class Finding:
     kind: Kind
     text: str
-    brokers: tuple[str, ...] = ()  # that it is about
+    slight: bool = False  # so little above what is allowed that it may be noise
 
     def __str__(self) -> str:
         return self.text
@@ -67,12 +69,12 @@ def overload(view: View, settings: Settings) -> Iterator[Finding]:
         over = np.flatnonzero(share > settings.overload).tolist()
         if not over:
             continue
-        names = tuple(view.brokers[row] for row in over)
-        text = f"{', '.join(names)} above {settings.overload:.0%} of {resource}: {share.max():.0%} at most"
+        names = ", ".join(view.brokers[row] for row in over)
+        text = f"{names} above {settings.overload:.0%} of {resource}: {share.max():.0%} at most"
         if share.mean() > settings.overload:
             more = math.ceil(share.sum() / settings.overload) - len(share)
             text += f"; all brokers together are at {share.mean():.0%}, so moving cannot mend it: add {more} like them"
-        yield Finding(Kind.OVERLOAD, text, names)
+        yield Finding(Kind.OVERLOAD, text)
 
 
 def imbalance(view: View, settings: Settings) -> Iterator[Finding]:
@@ -81,7 +83,7 @@ def imbalance(view: View, settings: Settings) -> Iterator[Finding]:
     if load.cov > settings.alpha and load.mean > settings.beta:
         fullest = view.brokers[int(np.argmax(load.levels))]
         text = f"loads are spread by {load.cov:.2f}, more than {settings.alpha:g}; {fullest} has the most"
-        yield Finding(Kind.IMBALANCE, text, (fullest,))
+        yield Finding(Kind.IMBALANCE, text, slight=load.cov < SLIGHT * settings.alpha)
 
 
 def idle(view: View, settings: Settings) -> Iterator[Finding]:
@@ -91,5 +93,5 @@ def idle(view: View, settings: Settings) -> Iterator[Finding]:
     mean = float(load.levels[able].mean()) if able.any() else 0.0
     rows = np.flatnonzero(able & (load.levels < settings.idle * mean)).tolist()
     if rows and mean > settings.beta:
-        names = tuple(view.brokers[row] for row in rows)
-        yield Finding(Kind.IDLE, f"{', '.join(names)} below {settings.idle:.0%} of the mean load", names)
+        names = ", ".join(view.brokers[row] for row in rows)
+        yield Finding(Kind.IDLE, f"{names} below {settings.idle:.0%} of the mean load")

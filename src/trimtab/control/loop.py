@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.control.decide import NoPlan, Question, decide, worth_it
 from trimtab.control.detectors import Finding, Kind, findings
@@ -43,6 +43,10 @@ class Outcome:
     said: Levels | None = None
     helped: bool | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        levels = {name: getattr(self, name) for name in ("said_before", "measured", "said")}
+        return {name: each.as_json() if each else None for name, each in levels.items()} | {"helped": self.helped}
+
 
 @dataclass(slots=True)
 class _Trouble:
@@ -53,22 +57,31 @@ class _Trouble:
     until: float = 0.0  # nobody is to go there before this
 
 
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """A client that a plan has moved."""
+
+    times: int  # in a row
+    last: float  # when
+    to: str
+
+
 @dataclass(slots=True)
 class Loop:
     """``step`` at every look. Whoever carries plans out says what ``moved``, and when it ``ended``."""
 
     settings: Settings
     number: int = 0  # of the last decision
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    outcome: Outcome | None = None  # of the last plan
     found: list[Finding] = field(default_factory=list)  # at the last look
     why_not: str = ""  # nothing moves though something was found
     question: Question | None = None  # that the last decision answered
     _seen: dict[Kind, int] = field(default_factory=dict)  # looks in a row
     _recent: deque[float] = field(default_factory=deque)  # when clients moved
-    _moved: dict[str, tuple[int, float]] = field(default_factory=dict)  # client -> how often, when last
+    _moved: dict[str, _Moved] = field(default_factory=dict)  # clients
     _pause: int = 0  # periods to wait after a plan that did not help; doubles
     _quiet_until: float = -math.inf
-    _unseen: int | None = None  # the plan whose outcome has not been seen
+    _unseen: bool = False  # what came of it has not been measured yet
     _rest: int = 0  # moves of the last plan that the budget did not allow
     _brokers: frozenset[str] = frozenset()  # alive at the last look
     _said_before: Levels | None = None  # by brokers, when the last plan was made
@@ -85,13 +98,13 @@ class Loop:
             return self._decide(now, view, only_lost=True)
         if not busy:
             self._verify(now, view)
-        if not any(self._is_firm(each.kind) for each in self.found):
+        if not any(self._is_firm(each) for each in self.found):
             self.why_not = "it has to be found again first" if self.found else ""
         elif paused:
             self.why_not = "it is paused"
         elif busy:
             self.why_not = "a plan is under way"
-        elif self._unseen is not None:
+        elif self._unseen:
             self.why_not = "what the last plan brought has not been measured yet"
         elif now < self._quiet_until:
             self.why_not = f"nothing that could be done helps; trying again in {self._quiet_until - now:.0f} s"
@@ -115,7 +128,7 @@ class Loop:
                 known.until = now + self.settings.period_s * min(LONG, 2 ** (known.times - 1))
         self._brokers = brokers
         self._moved.clear()
-        self._pause, self._quiet_until, self._unseen, self._rest = 0, -math.inf, None, 0
+        self._pause, self._quiet_until, self._unseen, self._rest = 0, -math.inf, False, 0
 
     def _had_trouble(self, broker: str, now: float, for_s: float) -> None:
         known = self._trouble.setdefault(broker, _Trouble())
@@ -123,8 +136,9 @@ class Loop:
             known.times = 0
         known.times, known.last, known.until = known.times + 1, now, now + for_s
 
-    def _is_firm(self, kind: Kind) -> bool:
-        return kind is Kind.UNFINISHED or self._seen[kind] >= self.settings.patience
+    def _is_firm(self, found: Finding) -> bool:
+        """It was found so many times in a row; what is slight, once more."""
+        return found.kind is Kind.UNFINISHED or self._seen[found.kind] >= self.settings.patience + found.slight
 
     def _unfinished(self, view: View) -> list[Finding]:
         if self._rest and view.load().cov > self.settings.enough:
@@ -135,15 +149,15 @@ class Loop:
     def _decide(self, now: float, view: View, *, only_lost: bool = False) -> Plan | NoPlan:
         self.number += 1
         settings = self.settings
-        frozen = () if only_lost else tuple(name for name in view.clients if self._is_frozen(name, now))
-        unfit = tuple(name for name in view.brokers if now < self._trouble.get(name, _Trouble()).until)
+        frozen = () if only_lost else tuple(name for name in view.clients if self._is_frozen(name, view, now))
+        unfit = self.unfit(now, view)
         self.question = Question(
             self.number, now, tuple(str(each) for each in self.found), settings.policy, settings.seed + self.number,
             settings.gain, self._allowed(now, len(view.clients)), frozen, unfit, only_lost,
         )  # fmt: skip
         made = decide(view, self.question)
         if isinstance(made, Plan):
-            self._rest, self._said_before = made.left, said_by(view)
+            self._rest, self._said_before = made.left, _said_by(view)
         else:
             self.why_not, self._rest = made.why, 0
             if unfit:
@@ -152,14 +166,21 @@ class Loop:
                 self._wait_longer(now)
         return made
 
+    def unfit(self, now: float, view: View) -> tuple[str, ...]:
+        """Brokers that nobody is to go to for a while."""
+        return tuple(name for name in view.brokers if now < self._trouble.get(name, _Trouble()).until)
+
     def _allowed(self, now: float, clients: int) -> int:
         while self._recent and self._recent[0] <= now - self.settings.budget_s:
             self._recent.popleft()
         return max(0, math.ceil(self.settings.budget * clients) - len(self._recent))
 
-    def _is_frozen(self, client: str, now: float) -> bool:
-        times, last = self._moved.get(client, (0, 0.0))
-        return times > 0 and now < last + self.settings.cool_s * 2 ** (times - 1)
+    def _is_frozen(self, client: str, view: View, now: float) -> bool:
+        """It has moved not long ago, and nobody has brought it elsewhere since."""
+        known = self._moved.get(client)
+        if known is None or view.homes[client] != known.to:
+            return False
+        return bool(now < known.last + self.settings.cool_s * 2 ** (known.times - 1))
 
     def _wait_longer(self, now: float) -> None:
         self._pause = min(LONGEST, max(1, 2 * self._pause))
@@ -170,9 +191,11 @@ class Loop:
         for each in steps:
             if each.source:
                 self._recent.append(now)
-                times, last = self._moved.get(each.client, (0, 0.0))
-                times = 0 if now - last > FORGET * self.settings.cool_s else times
-                self._moved[each.client] = (times + 1, now)
+                known = self._moved.get(each.client)
+                again = (
+                    known is not None and known.to == each.source and now - known.last <= FORGET * self.settings.cool_s
+                )
+                self._moved[each.client] = _Moved(known.times + 1 if known and again else 1, now, each.target)
 
     def is_hopeless(self, failed: Iterable[Step]) -> bool:
         """Whether so many moves of a plan have failed that the rest of it is not worth much."""
@@ -181,13 +204,12 @@ class Loop:
     def ended(self, now: float, plan: Plan, failed: Iterable[Step] = ()) -> None:
         """All of it is carried out, but for those that failed. Where several could not go, nobody is sent for a while:
         a new plan is made without that broker, at once."""
-        self.outcomes[plan.number] = Outcome(plan, now, self._said_before)
-        self._unseen = plan.number
+        self.outcome, self._unseen = Outcome(plan, now, self._said_before), True
         for broker, times in Counter(each.target for each in failed).items():
             known = self._trouble.get(broker, _Trouble())
             if times >= SEVERAL and now >= known.until:
                 self._had_trouble(broker, now, self.settings.cool_s * 2**known.times)
-                self._unseen = None
+                self._unseen = False
 
     def _verify(self, now: float, view: View) -> None:
         """Whether the last plan has brought at least half of what it promised, and no broker says otherwise.
@@ -195,13 +217,11 @@ class Loop:
         What brokers say is more than what clients get: publications on their way through, and news between brokers. So
         it need not fall by as much, but must not have risen.
         """
-        if self._unseen is None:
+        outcome = self.outcome
+        if outcome is None or not self._unseen or view.at < outcome.ended + self.settings.period_s:
             return
-        outcome = self.outcomes[self._unseen]
-        if view.at < outcome.ended + self.settings.period_s:
-            return
-        self._unseen = None
-        plan, outcome.measured, outcome.said = outcome.plan, Levels.of(view.load()), said_by(view)
+        self._unseen = False
+        plan, outcome.measured, outcome.said = outcome.plan, Levels.of(view.load()), _said_by(view)
         promised = plan.before.spread - plan.predicted.spread
         good = outcome.measured.spread <= max(plan.before.spread - ENOUGH * promised, self.settings.alpha)
         before, after = outcome.said_before, outcome.said
@@ -227,7 +247,7 @@ class Loop:
         return worth_it(Levels.of(view.load()), Levels.of(view.load(then)), 0.0)
 
 
-def said_by(view: View) -> Levels | None:
+def _said_by(view: View) -> Levels | None:
     """How level brokers are by what they say themselves, if all of them do."""
     load = view.measured()
     return Levels.of(load) if load is not None else None

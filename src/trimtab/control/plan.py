@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trimtab.model.placement import UNPLACED
+from trimtab.place.client.instance import Instance
 
 if TYPE_CHECKING:
     from trimtab.control.view import View
@@ -61,6 +62,14 @@ class Plan:
             "before": self.before.as_json(), "predicted": self.predicted.as_json(), "left": self.left,
         }  # fmt: skip
 
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Plan:
+        parts = {
+            "reasons": tuple(said["reasons"]), "steps": tuple(Step(*each) for each in said["steps"]),
+            "before": Levels(**said["before"]), "predicted": Levels(**said["predicted"]),
+        }  # fmt: skip
+        return cls(**(said | parts))
+
 
 def in_order(view: View, target: Rows, most: int) -> Rows:
     """Clients to move, at most so many: always off the fullest broker there is something to take off, heaviest first.
@@ -72,7 +81,7 @@ def in_order(view: View, target: Rows, most: int) -> Rows:
     if not len(movers) or most <= 0:
         return movers[:0].astype(np.int32)
     problem = view.problem
-    weight = np.bincount(problem.client, weights=problem.data_rate[problem.topic], minlength=problem.units)
+    weight = Instance.of(problem).weight
     level = view.load().levels.copy()
     speed = np.where(problem.speed > 0.0, problem.speed, 1e-9)
     waiting: dict[int, list[int]] = {}

@@ -1,81 +1,27 @@
-"""What the controller keeps at the hub: every decision with all it was made from, and how far the present plan is."""
+"""What the controller keeps at the hub: every decision with all it was made from, and what is going on."""
 
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from nats.js.errors import KeyNotFoundError, NotFoundError
 
 from trimtab.control.decide import NoPlan, Question, decide
-from trimtab.control.plan import Levels, Plan, Step
+from trimtab.control.plan import Plan
 from trimtab.control.view import View
 from trimtab.errors import BadInput, UnknownName
 from trimtab.fleet.keeper import DECISIONS, SNAPSHOT
 from trimtab.fleet.latest import latest
-from trimtab.observe.snapshot import Snapshot, unpack
+from trimtab.observe.snapshot import ABOUT, in_parts, unpack
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
     from nats.js.kv import KeyValue
 
-PART: Final = 800_000  # bytes of a snapshot in one message
+    from trimtab.observe.snapshot import Snapshot
+
 STATE: Final = "state"  # key of what is going on
-WAITING, MOVING, MOVED, FAILED, DROPPED = "waiting", "moving", "moved", "failed", "dropped"
-
-
-@dataclass(slots=True)
-class Progress:
-    """A plan on its way: what has become of every step."""
-
-    plan: Plan
-    by_hand: bool = False
-    states: list[str] = field(default_factory=list)  # as many as steps
-    moves: list[str] = field(default_factory=list)  # ids at the mover, once begun
-    began: float = 0.0
-    ended: float | None = None
-    stopped: str = ""  # why the rest was dropped
-
-    def __post_init__(self) -> None:
-        self.states = self.states or [WAITING] * len(self.plan.steps)
-        self.moves = self.moves or [""] * len(self.plan.steps)
-        self.began = self.began or time.time()
-
-    def count(self, state: str) -> int:
-        return self.states.count(state)
-
-    def of(self, state: str) -> list[Step]:
-        return [step for step, its in zip(self.plan.steps, self.states, strict=True) if its == state]
-
-    @property
-    def left_s(self) -> float | None:
-        """How long the rest takes, as it has gone so far."""
-        done, left = self.count(MOVED) + self.count(FAILED), self.count(WAITING) + self.count(MOVING)
-        return (time.time() - self.began) / done * left if done and left else None
-
-    def drop(self, why: str) -> None:
-        self.stopped = why
-        self.states = [DROPPED if state == WAITING else state for state in self.states]
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "plan": self.plan.as_json(), "by_hand": self.by_hand, "states": self.states, "moves": self.moves,
-            "began": self.began, "ended": self.ended, "stopped": self.stopped,
-        }  # fmt: skip
-
-    @classmethod
-    def from_json(cls, said: dict[str, Any]) -> Progress:
-        return cls(**(said | {"plan": plan_from_json(said["plan"])}))
-
-
-def plan_from_json(said: dict[str, Any]) -> Plan:
-    return Plan(
-        said["number"], said["at"], tuple(said["reasons"]), said["policy"],
-        tuple(Step(*each) for each in said["steps"]), Levels(**said["before"]), Levels(**said["predicted"]),
-        said["left"],
-    )  # fmt: skip
 
 
 class Record:
@@ -89,19 +35,19 @@ class Record:
 
     async def snapshot(self, newer_than: int = 0) -> tuple[int, Snapshot] | None:
         """The newest and its number, if there is a newer one than that."""
-        about = await self._last(SNAPSHOT, "snapshot.about")
-        if about is None or about["number"] <= newer_than:
+        found = await latest(self._connection, SNAPSHOT, [ABOUT])
+        about: dict[str, Any] = json.loads(found[ABOUT].data) if found else {"number": newer_than}
+        if about["number"] <= newer_than:
             return None
-        subjects = [f"snapshot.part.{about['slot']}.{part}" for part in range(about["parts"])]
-        found = await latest(self._connection, SNAPSHOT, subjects)
-        data = b"".join(found[subject].data for subject in subjects if subject in found)
-        if len(data) != about["bytes"]:
+        data = await self._joined(SNAPSHOT, about["parts"])
+        if data is None or len(data) != about["bytes"]:
             return None  # it has been replaced while it was read
         return about["number"], unpack(data)
 
-    async def _last(self, stream: str, subject: str) -> Any:
-        found = await latest(self._connection, stream, [subject])
-        return json.loads(found[subject].data) if subject in found else None
+    async def _joined(self, stream: str, subjects: list[str]) -> bytes | None:
+        """The last messages of these, one after the other, if they are all there."""
+        found = await latest(self._connection, stream, subjects)
+        return b"".join(found[each].data for each in subjects) if len(found) == len(subjects) else None
 
     # State.
 
@@ -119,7 +65,7 @@ class Record:
     async def decided(self, view: View | None, question: Question, made: Plan | NoPlan) -> None:
         """A decision and all that it takes to come to it again; without a view, it cannot be."""
         data = view.snapshot.pack() if view is not None else b""
-        parts = [data[at : at + PART] for at in range(0, len(data), PART)]
+        parts = in_parts(data)
         jetstream, head = self._connection.jetstream(), f"decision.{question.number}"
         for number, part in enumerate(parts):
             await jetstream.publish(f"{head}.snapshot.{number}", part)
@@ -157,13 +103,12 @@ class Record:
         if not said["parts"]:
             raise BadInput(f"decision {number} was made by hand or without a measurement: there is nothing to replay")
         subjects = [f"decision.{number}.snapshot.{part}" for part in range(said["parts"])]
-        found = await latest(self._connection, DECISIONS, subjects)
-        if len(found) != len(subjects):
+        data = await self._joined(DECISIONS, subjects)
+        if data is None:
             raise BadInput(f"the measurement that decision {number} was made on is no longer kept")
-        snapshot = unpack(b"".join(found[subject].data for subject in subjects))
-        view = View.of(snapshot, said["homes"], said["alive"])
+        view = View.of(unpack(data), said["homes"], said["alive"])
         made = decide(view, Question.from_json(said["question"]))
-        then = plan_from_json(said["plan"]) if said["plan"] else None
+        then = Plan.from_json(said["plan"]) if said["plan"] else None
         return made, made == then if isinstance(made, Plan) else then is None
 
     async def find(self, what: str) -> tuple[dict[str, Any], int | None]:
@@ -178,14 +123,3 @@ class Record:
                 if what == step[0] or (at < len(moves) and what == moves[at]):
                     return said, at
         raise BadInput(f"no decision is called '{what}', and none has moved a client or made a move of that name")
-
-
-def outcome_of(progress: Progress) -> dict[str, Any]:
-    return {
-        "states": progress.states, "moves": progress.moves, "began": progress.began, "ended": progress.ended,
-        "stopped": progress.stopped,
-    }  # fmt: skip
-
-
-def levels(said: Levels | None) -> dict[str, float] | None:
-    return asdict(said) if said is not None else None

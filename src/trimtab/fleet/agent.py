@@ -159,7 +159,10 @@ class Agent:
             raise BadInput(
                 f"there is no broker '{wanted}' to be the home of '{client}'; known: {', '.join(sorted(brokers))}"
             )
-        registration = {"client": client, "home": wanted, "position": question.get("position")}
+        registration = {
+            "client": client, "home": wanted, "wished": bool(question.get("home")),
+            "position": question.get("position"),
+        }  # fmt: skip
         home = self.registry.home(client)
         try:
             home = (await wire.ask(self.connection, "ask.hub.register", registration, 2.0))["home"]

@@ -40,6 +40,7 @@ SNAPSHOT: Final = "snapshot"  # the newest measurement of the whole fleet, in pa
 DECISIONS: Final = "decisions"  # what the controller decided, and why
 CONTROL: Final = "control"  # the bucket with the controller's lease and what it is doing
 DAY_S: Final = 86_400.0
+PLACE_S: Final = 0.5  # that a newcomer waits for a controller to choose its home
 KINDS: Final = ("topic", "client", "broker", "link", "channel")  # of what the registry holds
 
 
@@ -224,7 +225,7 @@ class Keeper:
         """A client has come; it keeps the home it has."""
         client = names.client_name(question["client"])
         known = self.registry.get(f"client.{client}")
-        home = known["home"] if known else question["home"]
+        home = known["home"] if known else await self._first_home(question)
         position = question.get("position")
         if position is not None:
             position = [float(position[0]), float(position[1])]
@@ -232,6 +233,16 @@ class Keeper:
         if value != known:
             await self.write(f"client.{client}", value)
         return {"home": home}
+
+    async def _first_home(self, question: dict[str, Any]) -> str:
+        """The one it wishes for; or what a controller says, if there is one; or the broker that it came to."""
+        came_to = str(question["home"])
+        if not question.get("wished"):
+            with contextlib.suppress(BadInput):
+                said = await wire.ask(self.connection, "admin.place", {"home": came_to}, PLACE_S)
+                if said["home"] in self.alive():
+                    return str(said["home"])
+        return came_to
 
     async def _link(self, question: dict[str, Any]) -> dict[str, Any]:
         """Links of topics placed by link: ``broker`` empty means refused."""

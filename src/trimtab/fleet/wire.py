@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import nats
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
+LARGE: Final = 1 << 16  # bytes of an answer; more of them are packed, for a message has a megabyte at the most
+PACKED: Final = b"\x78"  # what is packed begins so, and JSON does not
 PENDING_BYTES: Final = 8 * 1024 * 1024  # kept for a server that is away
 
 
@@ -111,7 +114,8 @@ async def ask(connection: Nats, subject: str, question: dict[str, Any], timeout_
         raise Unreachable(f"no answer to '{subject}' within {timeout_s:g} s") from None
     except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
         raise Unreachable(f"'{subject}' cannot be asked: {error}") from None
-    answer: dict[str, Any] = json.loads(reply.data)
+    data = zlib.decompress(reply.data) if reply.data[:1] == PACKED else reply.data
+    answer: dict[str, Any] = json.loads(data)
     if "error" in answer:
         raise BadInput(str(answer["error"]))
     return answer
@@ -137,7 +141,8 @@ def answering(
             log.warning("%s: %r", message.subject, error)
             reply = {"error": f"it cannot be done just now: {type(error).__name__} {error}"}
         if message.reply:
-            await message.respond(json.dumps(reply).encode())
+            data = json.dumps(reply).encode()
+            await message.respond(zlib.compress(data, 1) if len(data) > LARGE else data)
 
     async def spawn(message: Msg) -> None:
         task = asyncio.create_task(answer(message))

@@ -68,17 +68,9 @@ class Script:
 
 FULL: Final = Script()
 FAST: Final = Script(
-    120,
-    12.0,
-    2.0,
-    5.0,
-    12.0,
-    8.0,
-    6.0,
-    8.0,
-    ("4s", "8s", "12s"),
-    ("reports_of_kind", "kind_near_place", "counts_around", "worst_three"),
-)
+    clients=120, warm_s=1.0, skewed_s=4.0, trimmed_s=12.0, rush_s=7.0, dead_s=6.0, back_s=12.0,
+    periods=("3s", "5s", "6s"), channels=("reports_of_kind", "kind_near_place", "counts_around", "worst_three"),
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -155,10 +147,9 @@ async def run(out: Path, script: Script, seed: int, report: Callable[[Show], Non
         for number in (1, 2):  # the second one stands by
             launch.start_controller(f"controller-{number}", "--paused")
         show.phase = "starting Spark"
-        await launch.start_pipeline(manifest)
-        show.phase = "subscribing"
         play = _Play(launch, show, City(seed, script.clients), stack, names)
-        await play.connect()
+        await asyncio.gather(launch.start_pipeline(manifest), play.connect())
+        show.phase = "subscribing"
         await play.subscribe()
         await play.act()
         await play.audit()

@@ -20,7 +20,10 @@ from trimtab.model.workload import ROLES, Brokers, Clients, Links, Topics, Workl
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ABOUT: Final = "snapshot.json"
+INSIDE: Final = "snapshot.json"  # in the zip file, beside the tables
+ABOUT: Final = "snapshot.about"  # the message that tells which parts are the newest measurement's
+PART: Final = 800_000  # bytes of a measurement in one message
+SLOTS: Final = 3  # measurements that are there at a time, so that one is not replaced while it is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,21 @@ def packed(at: float, tables: Mapping[str, pa.Table], usage: Mapping[str, Usage]
         said = {
             broker: {name: getattr(each, name) for name in Usage.__dataclass_fields__} for broker, each in usage.items()
         }
-        bag.writestr(_dated(ABOUT), json.dumps({"at": at, "usage": said}))
+        bag.writestr(_dated(INSIDE), json.dumps({"at": at, "usage": said}))
     return whole.getvalue()
+
+
+def in_parts(data: bytes) -> list[bytes]:
+    """Pieces that fit into a message each."""
+    return [data[at : at + PART] for at in range(0, len(data), PART)]
+
+
+def messages(number: int, data: bytes) -> list[tuple[str, bytes]]:
+    """Subjects and contents to publish, in this order. Numbers grow."""
+    parts = in_parts(data)
+    subjects = [f"snapshot.part.{number % SLOTS}.{at}" for at in range(len(parts))]
+    about = json.dumps({"number": number, "parts": subjects, "bytes": len(data)}).encode()
+    return [*zip(subjects, parts, strict=True), (ABOUT, about)]
 
 
 def _dated(name: str) -> zipfile.ZipInfo:
@@ -79,7 +95,7 @@ def _dated(name: str) -> zipfile.ZipInfo:
 def unpack(data: bytes) -> Snapshot:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as bag:
-            about: dict[str, Any] = json.loads(bag.read(ABOUT))
+            about: dict[str, Any] = json.loads(bag.read(INSIDE))
             tables = {
                 name: pq.read_table(io.BytesIO(bag.read(f"{name}.parquet")))
                 for name in ("topics", "clients", "brokers", "links")

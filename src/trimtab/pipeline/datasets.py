@@ -12,13 +12,13 @@ from pyspark.sql import functions as F
 
 from trimtab.fleet.types import schema_ddl
 from trimtab.pipeline import feeds, tables
-from trimtab.pipeline.ahead import Ahead
 from trimtab.pipeline.feeds import SEQ, STREAM, TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from trimtab.pipeline.ledger import Positions
@@ -27,21 +27,51 @@ if TYPE_CHECKING:
     from trimtab.pipeline.nats.wire import Server
 
 log = logging.getLogger("trimtab.pipeline")
-AT_ONCE: Final = 200_000  # messages of a stream read in one go
 SMALL: Final = 20_000  # publications that one task deals with sooner than two would
 LAST_LOOK_S: Final = 120.0  # that a file stays for a query that found it before it was too old
 SNAPSHOTS: Final = 3  # an execution that is repeated may need an earlier one
 HIDDEN: Final = (STREAM, SEQ, TIME)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
-    """Messages of a feed between two positions; parsed by whoever needs them first, and kept in memory then."""
+    """Messages of a feed between two positions, parsed and in memory."""
 
+    feed: str
     after: Positions
     upto: Positions
     rows: tables.Kept
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Messages of a feed on their way to disk."""
+
+    feed: Feed
+    upto: Positions
+    rows: DataFrame | None
+    good: Path
+    bad: Path
+
+    def write(self) -> int:
+        """How many do not fit the feed's schema; they are written too, elsewhere."""
+        if self.rows is None:
+            return 0
+        seen = Observation()
+        watched = self.rows.observe(seen, F.expr(f"count({feeds.BAD}) AS bad"))
+        self._write(feeds.good(watched, self.feed.schema), self.good)
+        bad: int = seen.get["bad"]
+        if bad:
+            self._write(feeds.rejects(self.rows, self.feed.schema), self.bad)
+        return bad
+
+    def _write(self, rows: DataFrame, path: Path) -> None:
+        """All or nothing, in place of what a run may have written that was cut off right after; and forget the old."""
+        tables.write(rows, path)
+        for old in path.parent.glob("after-*"):
+            if tables.age_s(old) > self.feed.retention_s + LAST_LOOK_S:
+                shutil.rmtree(old, ignore_errors=True)
 
 
 class Arrivals:
@@ -58,41 +88,30 @@ class Arrivals:
         self._folder = folder / "feeds" / feed.name
         self._rejects = folder / "rejects" / feed.name
         self._segments: list[Segment] = []
-        self._ahead: Ahead | None = None
 
     def start(self, after: Positions, stored: Positions) -> None:
-        """Begin after these positions. They are read ahead of executions from now on, until it is closed."""
+        """Begin after these positions."""
         self.upto = {stream: after.get(stream, 0) for stream in self.streams}
         self.stored = {stream: stored.get(stream, 0) for stream in self.streams}
-        self._ahead = Ahead(self._server, self.upto)
-
-    def close(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
 
     def last(self, jetstream: JetStream) -> Positions:
         return {stream: jetstream.info(stream).last for stream in self.streams}
 
-    def read(self, jetstream: JetStream) -> int:
-        """Get hold of what is new; how many messages that are."""
-        assert self._ahead is not None
-        upto, messages = self._ahead.take()
-        if upto != self.upto:
+    def segment(self, after: Positions, upto: Positions, messages: pa.Table | None) -> Segment:
+        """What comes next: these messages, or what Spark reads. In any thread; ``add`` makes it part of the rest."""
+        if messages is None:
+            raw = feeds.read(self._spark, self._server, after, upto)
+        else:
             raw = self._spark.createDataFrame(messages)
             if messages.num_rows <= SMALL:
                 raw = raw.coalesce(1)
-        else:  # nothing, or a lot
-            last = self.last(jetstream)
-            upto = {stream: min(last[stream], at + AT_ONCE) for stream, at in self.upto.items()}
-            if upto == self.upto:
-                return 0
-            raw = feeds.read(self._spark, self._server, self.upto, upto)
-            self._ahead.skip(upto)
-        count = sum(at - self.upto[stream] for stream, at in upto.items())
         rows = tables.Kept(feeds.parsed(raw, self.feed.schema))
-        self._segments.append(Segment(self.upto, upto, rows, count))
-        self.upto = upto
-        return count
+        rows.settle()
+        return Segment(self.feed.name, after, upto, rows, sum(at - after[stream] for stream, at in upto.items()))
+
+    def add(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self.upto = segment.upto
 
     def between(self, after: Positions, upto: Positions) -> tuple[DataFrame, int]:
         """Publications after and up to these positions, and about how many."""
@@ -133,34 +152,24 @@ class Arrivals:
     def history(self, upto: Positions, after: Mapping[str, int] | None = None) -> DataFrame:
         """Everything after and up to these positions: from disk, and what is not there yet."""
         rows, _ = self.between(self.stored, upto)
-        return tables.with_files(rows, self._folder, "after-*", self.feed.retention_s).where(_within(after or {}, upto))
+        stored = sum(self.stored.values())
+        whole = tables.with_files(rows, self._folder, "after-*", self.feed.retention_s, before=stored)
+        return whole.where(_within(after or {}, upto))
 
-    def store(self) -> bool:
-        """Write to disk what is not there yet; whether there was anything."""
+    def unwritten(self) -> Writing | None:
+        """What is not on disk yet, if anything."""
         if self.stored == self.upto:
-            return False
+            return None
         rows, _ = self._parsed(self.stored, self.upto)
-        if rows is not None:
-            name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
-            seen = Observation()
-            watched = rows.observe(seen, F.expr(f"count({feeds.BAD}) AS bad"))
-            self._write(feeds.good(watched, self.feed.schema), self._folder, name)
-            if bad := seen.get["bad"]:
-                self._write(feeds.rejects(rows, self.feed.schema), self._rejects, name)
-                self.rejected += bad
-                log.warning("feed %s: %d messages do not fit its schema; they are in 'rejects'", self.feed.name, bad)
-        self.stored = dict(self.upto)
-        return True
+        name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
+        return Writing(self.feed, dict(self.upto), rows, self._folder / name, self._rejects / name)
 
-    def _write(self, rows: DataFrame, folder: Path, name: str) -> None:
-        """All or nothing, in place of what a run may have written that was cut off right after; and forget the old."""
-        part = folder / f".{name}"
-        rows.write.mode("overwrite").parquet(str(part))
-        shutil.rmtree(folder / name, ignore_errors=True)
-        part.rename(folder / name)
-        for old in folder.glob("after-*"):
-            if tables.age_s(old) > self.feed.retention_s + LAST_LOOK_S:
-                shutil.rmtree(old, ignore_errors=True)
+    def written(self, part: Writing, bad: int) -> None:
+        """That is on disk now."""
+        self.stored = part.upto
+        self.rejected += bad
+        if bad:
+            log.warning("feed %s: %d messages do not fit its schema; they are in 'rejects'", self.feed.name, bad)
 
     def forget(self, consumed: Sequence[Positions]) -> None:
         """Drop what every channel has had and what is on disk."""
@@ -177,8 +186,11 @@ class Arrivals:
 class Keyed:
     """The latest row per key of a feed. A snapshot is kept on disk, for a row may stay longer than its feed does."""
 
-    def __init__(self, dataset: Dataset, arrivals: Arrivals, folder: Path) -> None:
+    def __init__(
+        self, dataset: Dataset, arrivals: Arrivals, folder: Path, when_free: Callable[[Callable[[], None]], None]
+    ) -> None:
         self.dataset = dataset
+        self._when_free = when_free  # of executions that may still read what is to be dropped
         self._arrivals = arrivals
         self._folder = folder / "keyed" / dataset.name
         self._base: tables.Settled | None = None
@@ -197,7 +209,7 @@ class Keyed:
             base = tables.latest(self._base.rows.unionAll(fresh), self.dataset.key)
         made = tables.Settled(base)
         if self._base is not None:
-            self._base.drop()
+            self._when_free(self._base.drop)
         self._base, self._at = made, dict(upto)
         return made.rows
 
@@ -209,15 +221,18 @@ class Keyed:
         at = older[-1]
         return tables.with_files(self._arrivals.history(upto, at), self._folder, self._path(at).name)
 
-    def store(self) -> None:
-        """Write a snapshot, if there is anything new."""
+    def snapshot(self) -> Callable[[], None] | None:
+        """What writes one, if there is anything new."""
         if self._base is None or self._path(self._at).exists():
-            return
-        part = self._path(self._at, ".")
-        self._base.rows.write.mode("overwrite").parquet(str(part))
-        part.rename(self._path(self._at))
-        for old in self._snapshots()[:-SNAPSHOTS]:
-            shutil.rmtree(self._path(old), ignore_errors=True)
+            return None
+        rows, path = self._base.rows, self._path(self._at)
+
+        def write() -> None:
+            tables.write(rows, path)
+            for old in self._snapshots()[:-SNAPSHOTS]:
+                shutil.rmtree(self._path(old), ignore_errors=True)
+
+        return write
 
     def _snapshots(self) -> list[Positions]:
         """The oldest first."""
@@ -228,8 +243,8 @@ class Keyed:
                 found.append(dict(zip(self._arrivals.streams, places, strict=True)))
         return sorted(found, key=lambda at: sum(at.values()))
 
-    def _path(self, at: Positions, hidden: str = "") -> Path:
-        return self._folder / f"{hidden}at-{'-'.join(str(at[stream]) for stream in self._arrivals.streams)}"
+    def _path(self, at: Positions) -> Path:
+        return self._folder / f"at-{'-'.join(str(at[stream]) for stream in self._arrivals.streams)}"
 
 
 def _within(after: Mapping[str, int], upto: Mapping[str, int]) -> str:

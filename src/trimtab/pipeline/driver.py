@@ -1,4 +1,7 @@
-"""The pipeline's loop: read what is new, execute the channels that are due, publish, write it down; again.
+"""The pipeline's loop: take what is new, execute the channels that are due, publish, write it down; again.
+
+Reading and parsing go on beside it, and so does, one at a time, what takes long: executions of channels with a period,
+and writing feeds to disk. Continuous channels do not wait for those.
 
 An execution is written down at the hub before it begins and when it is done. Whatever is cut off in between is
 repeated with the same publications, the same subscriptions and the same time, and results that are stored already are
@@ -12,12 +15,14 @@ import math
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
 from trimtab.fleet.channels import RESULTS
 from trimtab.pipeline import bridge, publish, tables
+from trimtab.pipeline.ahead import Ahead
+from trimtab.pipeline.beside import Beside
 from trimtab.pipeline.datasets import HIDDEN, Arrivals, Keyed
 from trimtab.pipeline.ledger import Execution, Ledger
 from trimtab.pipeline.nats.jetstream import JetStream
@@ -31,17 +36,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from trimtab.pipeline.datasets import Segment
+    from trimtab.pipeline.ledger import Positions
     from trimtab.pipeline.manifest import App
     from trimtab.pipeline.nats.wire import Server
     from trimtab.pipeline.plan import Plan
 
+    Do = Callable[[Callable[[], Any], Callable[[Any], None]], None]  # some work, then what to do with what came of it
+
 log = logging.getLogger("trimtab.pipeline")
-PAUSE_S: Final = 0.1  # between rounds that found nothing to do
-LONGEST_REST_S: Final = 1.0  # of a continuous channel
-READ_S: Final = 1.0  # between reads of a feed that no channel is waiting for
+PAUSE_S: Final = 0.1  # that a round waits for something new at the most
+LONGEST_REST_S: Final = 0.5  # of a continuous channel
 BROADCAST_MOST: Final = 200_000  # publications that are sent to every core, rather than the subscriptions
 STORE_S: Final = 30.0  # between writes of a feed's dataset,
 STORE_MOST: Final = 100_000  # unless there is so much: channels wait for as long as it takes to write
@@ -63,6 +72,17 @@ class Done:
     late_s: float  # from its time to its last result
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A channel's query, analysed by Spark, which needs the names of its tables no more."""
+
+    answer: DataFrame
+    publications: int
+    subscriptions: int
+    indexed: bool
+    began: float
+
+
 @dataclass(slots=True)
 class Due:
     """When a channel is to be executed next, in seconds since 1970."""
@@ -77,12 +97,17 @@ class Due:
             self.next_at = (past + 1) * self.period_s + self.phase_s
 
     def rest(self, began: float, ended: float) -> None:
-        """A continuous one pauses twice as long as it took, or it would take most of the machine for its few rows."""
+        """A continuous one pauses as long as it took, so that there is always time for others."""
         if not self.period_s:
-            self.next_at = ended + min(2 * (ended - began), LONGEST_REST_S)
+            self.next_at = ended + min(ended - began, LONGEST_REST_S)
 
     def is_now(self, now: float) -> bool:
         return now >= self.next_at
+
+
+def at_once(work: Callable[[], Any], finish: Callable[[Any], None]) -> None:
+    """Not beside anything."""
+    finish(work())
 
 
 def schedule(periods_s: Mapping[str, float]) -> dict[str, Due]:
@@ -107,11 +132,12 @@ class Driver:
         self._told = told
         self._folder = folder
         self.arrivals = {name: Arrivals(spark, server, feed, app.name, folder) for name, feed in app.feeds.items()}
+        self._beside = Beside()
+        self._ahead: Ahead[Segment] | None = None
         self._keyed: dict[str, Keyed] = {}
         self._static: dict[str, DataFrame] = {}
-        self.subscriptions = Subscriptions(spark, server, plans)
+        self.subscriptions = Subscriptions(spark, server, plans, self._beside.when_free)
         self._due = schedule({name: plan.channel.period_s for name, plan in plans.items()})
-        self._read_at = dict.fromkeys(app.feeds, 0.0)
         self._stored_at = self._snapshots_at = time.monotonic()
         self.ledger = Ledger(app.name)
         self._jetstream = JetStream(server)
@@ -123,8 +149,9 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         for query in self._bridges:
             query.stop()
-        for arrivals in self.arrivals.values():
-            arrivals.close()
+        self._beside.close()
+        if self._ahead is not None:
+            self._ahead.close()
         self._jetstream.close()
 
     def load(self) -> None:
@@ -136,7 +163,7 @@ class Driver:
                 self._static[dataset.name] = tables.static(self.spark, dataset)
             elif dataset.kind == "keyed":
                 arrivals = self.arrivals[dataset.feed]
-                self._keyed[dataset.name] = Keyed(dataset, arrivals, self._folder)
+                self._keyed[dataset.name] = Keyed(dataset, arrivals, self._folder, self._beside.when_free)
 
     def start(self) -> None:
         """Read the ledger, and repeat what was cut off."""
@@ -171,6 +198,13 @@ class Driver:
             floors = [stored, *(self._consumed(channel).get(name, stored) for channel in self.plans)]
             after = {stream: min(floor.get(stream, last[name][stream]) for floor in floors) for stream in last[name]}
             arrivals.start(after, stored)
+        # Datasets are looked at after publications, so that who says where he is and then reports is known to be there.
+        behind = {feed for plan in self.plans.values() for feed in plan.datasets}
+        feeds = sorted(self.arrivals, key=lambda name: name in behind)
+        self._ahead = Ahead(self._server, {name: self.arrivals[name].upto for name in feeds}, self._segment)
+
+    def _segment(self, feed: str, after: Positions, upto: Positions, messages: pa.Table | None) -> Segment:
+        return self.arrivals[feed].segment(after, upto, messages)
 
     def _consumed(self, channel: str) -> dict[str, dict[str, int]]:
         entry = self.ledger.channels[channel]
@@ -180,75 +214,74 @@ class Driver:
         for feed, upto in (*execution.upto.items(), *execution.datasets.items()):
             arrivals = self.arrivals[feed]
             while any(arrivals.upto[stream] < at for stream, at in upto.items()):
-                arrivals.read(self._jetstream)
+                self._read(wait_s=1.0)
 
     def run(self, stopping: Callable[[], bool]) -> None:
         while not stopping():
-            if not self.round():
-                time.sleep(PAUSE_S)
+            self.round(PAUSE_S)
+        self._beside.settle(wait=True)
         self.store()
         self.store_snapshots()
 
-    def round(self) -> bool:
-        """Read what is waited for, execute every continuous channel that is due, then one of the others, or store.
-
-        Whether there was anything to do.
-        """
+    def round(self, wait_s: float = 0.0) -> None:
+        """Take what is new, execute every continuous channel that is due; begin one of the others, or to store."""
         for query in self._bridges:
             if (problem := query.exception()) is not None:
                 raise problem
+        self._beside.settle()
+        self._read(wait_s)
         self.subscriptions.follow(self._jetstream)
         now = time.time()
         due = [name for name, due in self._due.items() if due.is_now(now)]
-        came = self._read(now, {feed for name in due for feed in self._reads(name)})
-        executed = [self._execute(name, now) for name in due if not self._due[name].period_s]
-        waiting = sorted((name for name in due if self._due[name].period_s), key=lambda name: self._due[name].next_at)
-        # That which has been due longest and has something to do; more would make the continuous ones wait.
-        took = self._store_in_turn() or any(self._execute(name, now) for name in waiting)
+        for name in due:
+            if not self._due[name].period_s:
+                self._execute(name, now)
+        if not self._beside.busy and not self._store_in_turn():
+            waiting = sorted((n for n in due if self._due[n].period_s), key=lambda name: self._due[name].next_at)
+            any(self._execute(name, now) for name in waiting)  # that which has been due longest and has something to do
         for name, arrivals in self.arrivals.items():
             consumed = (self._consumed(channel) for channel in self.plans)
             arrivals.forget([each[name] for each in consumed if name in each])
-        return bool(came) or any(executed) or took
+
+    def _read(self, wait_s: float = 0.0) -> None:
+        """Take over what has been read, waiting for it if need be."""
+        assert self._ahead is not None
+        for segment in self._ahead.take(wait_s):
+            self.arrivals[segment.feed].add(segment)
 
     def _store_in_turn(self) -> bool:
-        """Store if it is time to; whether it was."""
+        """Begin to store if it is time to; whether it was."""
         now = time.monotonic()
         unstored = max((arrivals.unstored for arrivals in self.arrivals.values()), default=0)
         if now - self._stored_at > STORE_S or unstored > STORE_MOST:
-            self.store()
+            self.store(self._beside.start)
             return True
         if now - self._snapshots_at > SNAPSHOT_S:
-            self.store_snapshots()
+            self.store_snapshots(self._beside.start)
             return True
         return False
 
-    def _reads(self, channel: str) -> tuple[str, ...]:
-        plan = self.plans[channel]
-        return (*plan.feeds, *plan.datasets)
-
-    def _read(self, now: float, needed: set[str]) -> int:
-        """What is needed, and the rest from time to time, so that there is never much to read."""
-        came = 0
-        for name, arrivals in self.arrivals.items():
-            if name in needed or now - self._read_at[name] >= READ_S:
-                came += arrivals.read(self._jetstream)
-                self._read_at[name] = now
-        return came
-
-    def store(self) -> None:
+    def store(self, do: Do = at_once) -> None:
+        """Write to disk what has come by feeds."""
         self._stored_at = time.monotonic()
+        parts = []
         for name, arrivals in self.arrivals.items():
-            upto = dict(arrivals.upto)
             for keyed in self._keyed.values():
                 if keyed.dataset.feed == name:
-                    keyed.rows(upto)  # what is on disk may leave the memory
-            if arrivals.store():
-                self.ledger.write_stored(self._jetstream, name, upto)
+                    keyed.rows(arrivals.upto)  # what is on disk may leave the memory
+            parts += [(name, part) for part in [arrivals.unwritten()] if part is not None]
 
-    def store_snapshots(self) -> None:
+        def finish(bad: list[int]) -> None:
+            for (name, part), count in zip(parts, bad, strict=True):
+                self.arrivals[name].written(part, count)
+                self.ledger.write_stored(self._jetstream, name, part.upto)
+
+        do(lambda: [part.write() for _, part in parts], finish)
+
+    def store_snapshots(self, do: Do = at_once) -> None:
         self._snapshots_at = time.monotonic()
-        for keyed in self._keyed.values():
-            keyed.store()
+        writes = [write for keyed in self._keyed.values() for write in [keyed.snapshot()] if write is not None]
+        do(lambda: [write() for write in writes], lambda _: None)
 
     def _execute(self, name: str, now: float) -> bool:
         """A channel whose time has come, unless there is nothing new to it; whether it was executed."""
@@ -259,7 +292,7 @@ class Driver:
         if execution is None:
             return False
         self.ledger.write_channel(self._jetstream, name, execution)
-        self._perform(name, execution)
+        self._perform(name, execution, self._beside.start if due.period_s else at_once)
         due.rest(began, time.time())
         return True
 
@@ -278,7 +311,14 @@ class Driver:
             self._jetstream.info(RESULTS).last, done=False,
         )  # fmt: skip
 
-    def _perform(self, name: str, execution: Execution, *, repeated: bool = False) -> None:
+    def _perform(self, name: str, execution: Execution, do: Do = at_once, *, repeated: bool = False) -> None:
+        question = self._question(name, execution)
+        do(
+            lambda: self._publish(name, execution, question.answer, repeated=repeated),
+            lambda counts: self._finish(name, execution, question, counts),
+        )
+
+    def _question(self, name: str, execution: Execution) -> Question:
         began, plan = time.time(), self.plans[name]
         publications = self._show_tables(plan, execution)
         subscriptions, levels = self.subscriptions.show(
@@ -288,14 +328,16 @@ class Driver:
         if plan.indexed is not None and indexed:
             sql = plan.indexed.at(levels, publications < subscriptions)
         answer = self._answer(publish.grouped(sql, plan.query.columns), execution)
-        counts = self._publish(name, execution, answer, repeated=repeated)
+        return Question(answer, publications, subscriptions, indexed, began)
+
+    def _finish(self, name: str, execution: Execution, question: Question, counts: dict[str, int]) -> None:
         self._commit(name, execution)
         ended = time.time()
         late = ended - datetime.fromisoformat(execution.at).timestamp()
         self._told(
             Done(
-                name, execution.number, publications, subscriptions, counts["messages"], counts["rows"], indexed,
-                ended - began, late,
+                name, execution.number, question.publications, question.subscriptions, counts["messages"],
+                counts["rows"], question.indexed, ended - question.began, late,
             )
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 import time
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ import pyarrow.compute as pc
 
 from trimtab.fleet.channels import RESULTS, SUBSCRIPTIONS
 from trimtab.fleet.keeper import CONTROL, TELEMETRY
-from trimtab.observe.snapshot import Usage, packed
+from trimtab.observe.snapshot import Usage, messages, packed
 from trimtab.pipeline import feeds, tables, telemetry
+from trimtab.pipeline.averages import Averages
 from trimtab.pipeline.nats.jetstream import JetStream
 
 if TYPE_CHECKING:
@@ -28,10 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.pipeline")
 LOOK_S: Final = 5.0  # between measurements
 AVERAGE_S: Final = 20.0  # of the moving averages that a controller plans on
-MEMORY_S: Final = 60.0  # that telemetry is kept in memory
 USAGE_S: Final = 10.0  # over which a broker's usage is the mean
-PART: Final = 800_000  # bytes of a measurement in one message
-SLOTS: Final = 3  # measurements that are there at a time, so that one is not replaced while it is read
 HISTORY_S: Final = 60.0  # between writes of history
 KEEP_S: Final = 7 * 86_400.0  # that history is kept
 
@@ -44,22 +43,35 @@ class Piece:
     reports: tables.Kept
     results: tables.Kept
 
+    def drop(self) -> None:
+        self.reports.drop()
+        self.results.drop()
+
 
 class Observer:
-    """``run`` in a thread of its own. It makes no views, so that it may share the session of the channels."""
+    """``run`` in a thread of its own. It makes no views, so that it may share the session of the channels.
+
+    Nothing is added up twice, and links are put together anew only when any has come or gone.
+    """
 
     def __init__(self, spark: SparkSession, server: Server, history: Path) -> None:
         self._spark = spark
         self._server = server
         self._history = history
-        self._pieces: list[Piece] = []
-        self._began = 0.0
-        self._at = {TELEMETRY: 0, RESULTS: 0}
+        self._forget_all()
         self._wanted: tuple[object, DataFrame | None] = (None, None)  # subscriptions as of some state of their stream
-        self._number = 0
+        self._wanted_at = -math.inf  # when they were read; and how long that took
+        self._wanted_took = 0.0
         self._stored_at = time.monotonic()
         self._stored: float = 0.0
         self._lease: int | None = None  # where the stream of the controller's bucket was
+
+    def _forget_all(self) -> None:
+        self._pieces: list[Piece] = []
+        self._averages: Averages | None = None
+        self._at = {TELEMETRY: 0, RESULTS: 0}
+        self._marks: object = None  # of the links that are known
+        self._links: pa.Table | None = None
 
     def run(self, stopping: Callable[[], bool]) -> None:
         with JetStream(self._server) as jetstream:
@@ -83,70 +95,78 @@ class Observer:
 
     def _forget(self) -> None:
         for piece in self._pieces:
-            piece.reports.drop()
-            piece.results.drop()
-        self._pieces, self._began = [], 0.0
+            piece.drop()
+        self._forget_all()
 
     def look(self, jetstream: JetStream) -> bool:
         """Take in what is new, and publish a measurement; whether there was anything to measure."""
         now = time.time()
         last = {stream: jetstream.info(stream).last for stream in self._at}
-        if not self._began:  # what came before is not known to be complete
-            self._began, self._at = now, last
+        if self._averages is None:  # what came before is not known to be complete
+            self._averages, self._at = Averages(AVERAGE_S, now), last
             return False
-        reports = telemetry.reports(self._read(TELEMETRY, last[TELEMETRY]))
-        results = telemetry.results(self._read(RESULTS, last[RESULTS]))
+        # A few seconds of them, which one task adds up sooner than two would.
+        reports = tables.Kept(telemetry.reports(self._read(TELEMETRY, last[TELEMETRY])).coalesce(1))
+        results = tables.Kept(telemetry.results(self._read(RESULTS, last[RESULTS])).coalesce(1))
         self._at = last
-        self._pieces.append(Piece(now, tables.Kept(reports), tables.Kept(results)))
-        for old in [piece for piece in self._pieces if piece.at < now - MEMORY_S]:
-            old.reports.drop()
-            old.results.drop()
-        self._pieces = [piece for piece in self._pieces if piece.at >= now - MEMORY_S]
-        self._publish(jetstream, now)
+        self._pieces.append(Piece(now, reports, results))
+        rows = telemetry.topics(reports.frame).unionAll(results.frame).coalesce(1)
+        self._averages.add(telemetry.sums(rows.where(rows.at > self._averages.began), now, AVERAGE_S).toArrow(), now)
+        self._publish(jetstream, now, self._averages)
         if time.monotonic() > self._stored_at + HISTORY_S:
             self.store()
+            for piece in self._pieces:
+                if piece.at <= now - USAGE_S:
+                    piece.drop()
+            self._pieces = [piece for piece in self._pieces if piece.at > now - USAGE_S]
         return True
 
     def _read(self, stream: str, upto: int) -> DataFrame:
         return feeds.read(self._spark, self._server, {stream: self._at[stream]}, {stream: upto})
 
-    def _tables(self, since: float = 0.0) -> tuple[DataFrame, DataFrame]:
-        """Reports and results that are in memory: a minute of them, which one task adds up sooner than two would."""
+    def _tables(self, since: float) -> tuple[DataFrame, DataFrame]:
+        """Reports and results that came after that and are in memory."""
         some = [piece for piece in self._pieces if piece.at > since]
         reports = tables.stacked(self._spark, [piece.reports for piece in some]).coalesce(1)
         return reports, tables.stacked(self._spark, [piece.results for piece in some]).coalesce(1)
 
-    def _publish(self, jetstream: JetStream, now: float) -> None:
-        since = max(self._began, now - MEMORY_S)
-        reports, results = self._tables()
-        rows = telemetry.topics(reports).unionAll(results).coalesce(1)
-        known = telemetry.rates(rows, since, now, AVERAGE_S).toArrow()
+    def _publish(self, jetstream: JetStream, now: float, averages: Averages) -> None:
         said, _ = self._tables(now - USAGE_S)
-        linked = telemetry.current_links(telemetry.links(said), self._subscriptions(jetstream)).toArrow()
-        usage = self._usage(telemetry.brokers(said), telemetry.topics(said), now)
-        data = packed(now, _workload(known, linked, list(usage)), usage)
-        self._number += 1
-        slot = self._number % SLOTS
-        parts = [data[at : at + PART] for at in range(0, len(data), PART)]
-        number = int(now * 1000)
-        about = f'{{"number": {number}, "slot": {slot}, "parts": {len(parts)}, "bytes": {len(data)}, "at": {now}}}'
-        messages = [(f"snapshot.part.{slot}.{at}", part, f"{number}/{at}") for at, part in enumerate(parts)]
-        jetstream.publish(iter([*messages, ("snapshot.about", about.encode(), f"{number}/about")]))
+        usage = self._usage(telemetry.brokers(said), telemetry.topics(said), max(averages.began, now - USAGE_S), now)
+        linked = self._current_links(jetstream, said)
+        data = packed(now, _workload(averages.rates(), linked, list(usage)), usage)
+        number = int(now / LOOK_S)  # grows from one to the next, also over restarts
+        jetstream.publish((subject, part, f"{number}/{subject}") for subject, part in messages(number, data))
+
+    def _current_links(self, jetstream: JetStream, said: DataFrame) -> pa.Table:
+        """Put together anew only if brokers list others than before, or subscriptions have come or gone."""
+        newest: dict[str, tuple[float, int]] = {}
+        for each in telemetry.marks(said).toArrow().to_pylist():
+            newest[each["broker"]] = max(newest.get(each["broker"], (0.0, 0)), (each["at"], each["mark"]))
+        wanted = self._subscriptions(jetstream)
+        marks = ({broker: mark for broker, (_, mark) in newest.items()}, self._wanted[0])
+        if self._links is None or marks != self._marks:
+            self._links = telemetry.current_links(telemetry.links(said), wanted).toArrow()
+            self._marks = marks
+        return self._links
 
     def _subscriptions(self, jetstream: JetStream) -> DataFrame:
-        """To channels; read anew only when any has come or gone."""
-        state = jetstream.info(SUBSCRIPTIONS)
-        if self._wanted[1] is None or self._wanted[0] != state:
-            read = feeds.read(self._spark, self._server, {}, {SUBSCRIPTIONS: state.last})
-            fresh = telemetry.subscriptions(read).coalesce(1).cache()
-            if self._wanted[1] is not None:
-                self._wanted[1].unpersist()
-            self._wanted = (state, fresh)
-        assert self._wanted[1] is not None
-        return self._wanted[1]
+        """To channels; read anew when any has come or gone, but not for more than a tenth of the time."""
+        state, known = jetstream.info(SUBSCRIPTIONS), self._wanted[1]
+        began = time.monotonic()
+        if known is not None and (self._wanted[0] == state or began < self._wanted_at + 10 * self._wanted_took):
+            return known
+        read = feeds.read(self._spark, self._server, {}, {SUBSCRIPTIONS: state.last})
+        fresh = telemetry.subscriptions(read).coalesce(1).cache()
+        fresh.count()
+        if known is not None:
+            known.unpersist()
+        self._wanted = (state, fresh)
+        self._wanted_at = time.monotonic()
+        self._wanted_took = self._wanted_at - began
+        return fresh
 
-    def _usage(self, brokers: DataFrame, rows: DataFrame, now: float) -> dict[str, Usage]:
-        since = max(self._began, now - USAGE_S)
+    def _usage(self, brokers: DataFrame, rows: DataFrame, since: float, now: float) -> dict[str, Usage]:
         late = telemetry.percentiles(rows.where(rows.at > since), ["broker"], [0.99])
         joined = telemetry.usage(brokers, since, now).join(late, "broker", "left").toArrow().to_pylist()
         return {

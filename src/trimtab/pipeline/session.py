@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+CORES: Final = os.cpu_count() or 1
 # What suits one machine; every key can be overridden under [spark] of trimtab.toml.
 DEFAULTS: Final = {
-    "spark.master": "local[*]",
+    # Reading, continuous channels and those with a period go on at the same time. With a slot for each, a short task
+    # does not wait until a long one is over; each makes as many tasks as there are cores, as usual.
+    "spark.master": f"local[{3 * CORES}]",
+    "spark.default.parallelism": f"{CORES}",
     "spark.driver.memory": "4g",
     # Plans are made anew all the time and each runs for a moment: with every method compiled as soon as usual, the
     # compilers take a third of two cores for minutes, and the default collector a quarter more than this one.

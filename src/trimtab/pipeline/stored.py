@@ -86,9 +86,10 @@ def _came(
     """All that came by a feed, and what was rejected: from disk, and from the hub what is not there yet."""
     fresh = feeds.parsed(feeds.read(spark, server, stored, last), feed.schema)
     good, bad = feeds.good(fresh, feed.schema), feeds.rejects(fresh, feed.schema)
+    before = sum(stored.values())
     return (
-        tables.with_files(good, folder / "feeds" / feed.name, "after-*", feed.retention_s),
-        tables.with_files(bad, folder / "rejects" / feed.name, "after-*", feed.retention_s),
+        tables.with_files(good, folder / "feeds" / feed.name, "after-*", feed.retention_s, before),
+        tables.with_files(bad, folder / "rejects" / feed.name, "after-*", feed.retention_s, before),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -65,8 +66,12 @@ class Table:
 class Subscriptions:
     """Of all channels of an application."""
 
-    def __init__(self, spark: SparkSession, server: Server, plans: dict[str, Plan]) -> None:
+    def __init__(
+        self, spark: SparkSession, server: Server, plans: dict[str, Plan],
+        when_free: Callable[[Callable[[], None]], None],
+    ) -> None:  # fmt: skip
         self._spark = spark
+        self._when_free = when_free  # of executions that may still read what is to be dropped
         self._server = server
         self._tables = {name: Table(plan) for name, plan in plans.items()}
         self.version = 0  # everything up to this place of the stream is known
@@ -124,10 +129,10 @@ class Subscriptions:
         table.version = version
         table.came, table.went, table.changed = {}, set(), 0
         for index, _ in table.indexes.values():
-            index.unpersist()
+            self._when_free(partial(_drop, index))
         table.indexes = {}
         if old is not None:
-            old.drop()
+            self._when_free(old.drop)
 
     def _with_changes(self, table: Table) -> DataFrame:
         channel = table.plan.channel
@@ -176,6 +181,10 @@ class Subscriptions:
         whole.createOrReplaceTempView(SUBSCRIPTIONS)
         kept = made.where(~F.col(SUB).isin(list(table.went)))
         return kept.unionByName(fresh), tuple({*levels, *found})
+
+
+def _drop(rows: DataFrame) -> None:
+    rows.unpersist()
 
 
 def latest_events(events: DataFrame) -> DataFrame:

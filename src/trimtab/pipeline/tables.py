@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -56,10 +57,31 @@ def latest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     return kept.groupBy(*(F.col(f"`{name}`") for name in key)).agg(newest).select("_newest.*")
 
 
-def with_files(rows: DataFrame, folder: Path, pattern: str, younger_s: float = math.inf) -> DataFrame:
-    """These rows and those in Parquet files of a folder."""
-    found = [str(path) for path in sorted(folder.glob(pattern)) if age_s(path) <= younger_s]
+def with_files(
+    rows: DataFrame, folder: Path, pattern: str, younger_s: float = math.inf, before: int | None = None
+) -> DataFrame:
+    """These rows and those in Parquet files of a folder.
+
+    Folders are named by positions, as in ``after-17-4``; with ``before``, those that add up to less. What begins later
+    is being written just now, or was when a run was cut off: nobody has taken note of it, and its rows are elsewhere.
+    """
+    found = [
+        str(path)
+        for path in sorted(folder.glob(pattern))
+        if age_s(path) <= younger_s and (before is None or sum(map(int, path.name.split("-")[1:])) < before)
+    ]
     return rows.sparkSession.read.schema(rows.schema).parquet(*found).unionAll(rows) if found else rows
+
+
+def write(rows: DataFrame, path: Path) -> None:
+    """As a folder of Parquet files, all or nothing."""
+    part = path.with_name(f".{path.name}")
+    # No dictionaries: most columns of a stream have a value of their own in every row, and to find that out costs as
+    # much as to write them; what repeats, zstd finds.
+    options = {"parquet.enable.dictionary": "false", "compression": "zstd"}
+    rows.write.mode("overwrite").options(**options).parquet(str(part))
+    shutil.rmtree(path, ignore_errors=True)
+    part.rename(path)
 
 
 def age_s(path: Path) -> float:
@@ -81,6 +103,10 @@ class Kept:
         self.frame = rows.localCheckpoint(eager=False)
         self.rows = self.frame._jdf.queryExecution().analyzed().rdd()
         self.schema = self.frame._jdf.schema()
+
+    def settle(self) -> None:
+        """Compute them now."""
+        self.rows.count()
 
     def drop(self) -> None:
         self.rows.unpersist(False)

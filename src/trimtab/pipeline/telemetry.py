@@ -34,8 +34,10 @@ _TOPIC: Final = ", ".join(f"{name}: LONG" for name in (*_COUNTS, "processed"))
 _REPORT: Final = (
     f"broker STRING, at DOUBLE, period_s DOUBLE, cpu DOUBLE, memory_bytes LONG, connections LONG, {_COUNTED}, "
     f"topics MAP<STRING, STRUCT<{_TOPIC}, busy_s: DOUBLE, latency: ARRAY<ARRAY<LONG>>>>, "
-    "links MAP<STRING, MAP<STRING, ARRAY<STRING>>>"
+    "links STRING"
 )
+_LINKS: Final = "MAP<STRING, MAP<STRING, ARRAY<STRING>>>"  # client -> topic -> roles
+SUMMED: Final = ("in_msgs", "in_bytes", "processed", "busy_s")
 CHANNEL: Final = "channel:"  # before CHANNEL:SUBSCRIPTION, in the place of a topic's name
 CROWD: Final = 1_000  # subscribers of a topic; with more, to share it says nothing about two of them
 
@@ -67,7 +69,8 @@ def topics(said: DataFrame) -> DataFrame:
 
 def links(said: DataFrame) -> DataFrame:
     """``LINKS``: who is there and has which topics open; a client without any has a row without a topic."""
-    clients = said.where("links IS NOT NULL").select("at", "broker", F.explode("links").alias("client", "open"))
+    listed = said.where("links IS NOT NULL").select("at", "broker", F.from_json("links", _LINKS).alias("links"))
+    clients = listed.select("at", "broker", F.explode("links").alias("client", "open"))
     opened = clients.select("at", "broker", "client", F.explode_outer("open").alias("topic", "roles"))
     return opened.select("at", "broker", "client", "topic", F.explode_outer("roles").alias("role"))
 
@@ -112,16 +115,28 @@ def rates(rows: DataFrame, since: float, until: float, average_s: float | None =
     With ``average_s`` a moving average: what is older counts less by a factor of e for every so many seconds, so that
     peaks do not show and what is over is forgotten.
     """
-    weight, mass = F.lit(1.0), max(until - since, 1e-9)
+    mass = max(until - since, 1e-9)
     if average_s is not None:
-        weight = F.exp((F.col("at") - F.lit(until)) / F.lit(average_s))
         mass = average_s * -math.expm1((since - until) / average_s)
-    sums = {name: F.sum(F.col(name) * weight).alias(name) for name in ("in_msgs", "in_bytes", "processed", "busy_s")}
-    return rows.where((F.col("at") > since) & (F.col("at") <= until)).groupBy("topic").agg(*sums.values()).select(
+    return sums(rows.where((F.col("at") > since) & (F.col("at") <= until)), until, average_s).select(
         "topic", (F.col("in_msgs") / mass).alias("rate"),
         F.expr("coalesce(try_divide(in_bytes, in_msgs), 0.0D)").alias("size_bytes"),
         F.expr("coalesce(try_divide(1000 * busy_s, processed), 0.0D)").alias("processing_ms"),
     )  # fmt: skip
+
+
+def sums(rows: DataFrame, until: float, average_s: float | None = None) -> DataFrame:
+    """``topic`` and ``SUMMED`` over all rows; with ``average_s`` what is older than ``until`` counts less."""
+    weight = F.lit(1.0)
+    if average_s is not None:
+        weight = F.exp((F.col("at") - F.lit(until)) / F.lit(average_s))
+    return rows.groupBy("topic").agg(*(F.sum(F.col(name) * weight).alias(name) for name in SUMMED))
+
+
+def marks(said: DataFrame) -> DataFrame:
+    """``broker``, ``at`` and a number that another list of links would hardly have; a list may have come in parts."""
+    lists = said.where("links IS NOT NULL").selectExpr("broker", "at", "xxhash64(links) % 1000000007 AS mark")
+    return lists.groupBy("broker", "at").agg(F.sum("mark").alias("mark"))
 
 
 def percentiles(rows: DataFrame, by: Sequence[str], shares: Sequence[float]) -> DataFrame:

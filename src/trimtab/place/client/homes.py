@@ -62,6 +62,13 @@ class Homes:
         self._home[client] = settle(wanted, self._rate, self._speed, self._count, self._load)
         return client, self._home[client]
 
+    def settle(self, clients: Iterable[int]) -> None:
+        """Give those among them a home who have none, the heaviest first."""
+        waiting = [client for client in clients if self._home[client] == UNPLACED]
+        weight = {client: float(self._rate[self._topics[client]].sum()) for client in waiting}
+        for client in sorted(waiting, key=lambda client: (-weight[client], client)):
+            self._home[client] = settle(self._topics[client], self._rate, self._speed, self._count, self._load)
+
     def leave(self, client: int) -> None:
         """It has no home from now on."""
         if self._home[client] != UNPLACED:

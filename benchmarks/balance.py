@@ -1,0 +1,273 @@
+"""A live fleet out of balance, again and again: how long until it is level, what gets lost, and whether it rests then.
+
+Five brokers, Spark that measures, a controller with its defaults. Every subscriber has topics of its own and some that
+it shares; most subscribers are brought to one broker while the controller is paused; then it may begin. Everything that
+is published after somebody has subscribed must reach him once, also while he moves. Then nothing may move for two
+minutes: under a steady load in every other run, with 10 % noise in all rates in the others.
+
+At the end brokers are killed, one after the other, and their clients are watched until each has a message again; and
+the controller that leads is killed, again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trimtab.cli.output import print_table
+from trimtab.errors import BadInput
+from trimtab.fleet import wire
+from trimtab.fleet.client import connect
+from trimtab.fleet.launch import Launch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trimtab.fleet.client import Client
+    from trimtab.fleet.message import Message
+
+RUNS = 10
+REST_S = 120.0
+CLIENTS = 60
+SHARED = 12  # topics that several want
+EACH = 3  # of these, for every client
+BROKERS = ("b1", "b2", "b3", "b4", "b5")
+SKEW = 0.6  # share of the clients that is brought to one broker
+LEVEL = 0.1
+NOISE = 0.1
+RATE = 400.0  # messages a second, all topics together
+TICK_S = 0.05
+PATIENCE_S = 120.0
+SEED = 0
+LEADERS = 5  # that are killed
+
+
+class Audit:
+    """Numbers of every topic as they were published, and as each subscriber has had them."""
+
+    def __init__(self) -> None:
+        self.sent: Counter[str] = Counter()  # the last number of each topic
+        self.had: dict[tuple[int, str], Counter[int]] = {}
+        self.heard: dict[int, float] = {}  # when a client had a message last
+
+    def receiver(self, client: int, topic: str) -> Callable[[Message], None]:
+        had = self.had[client, topic] = Counter()
+
+        def came(message: Message) -> None:
+            had[int(message.data[:10])] += 1
+            self.heard[client] = time.monotonic()
+
+        return came
+
+    def lost_and_doubled(self) -> tuple[int, int]:
+        lost = sum(sum(n not in had for n in range(1, self.sent[topic] + 1)) for (_, topic), had in self.had.items())
+        return lost, sum(count - 1 for had in self.had.values() for count in had.values())
+
+    @property
+    def delivered(self) -> int:
+        return sum(had.total() for had in self.had.values())
+
+
+class Load:
+    """Publishes at rates drawn once for all topics, with or without noise."""
+
+    def __init__(self, rng: np.random.Generator, topics: list[str], audit: Audit) -> None:
+        self.topics = topics
+        weight = np.exp(rng.uniform(0.0, np.log(10.0), len(topics)))
+        self.rate = RATE * weight / weight.sum()
+        self.noise = 0.0
+        self._rng = rng
+        self._audit = audit
+        self._due = np.zeros(len(topics))
+
+    async def run(self, client: Client) -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            noise = 1.0 + self.noise * self._rng.standard_normal(len(self.topics))
+            self._due += self.rate * (now - last) * np.maximum(noise, 0.0)
+            last = now
+            for row in np.flatnonzero(self._due >= 1.0).tolist():
+                for _ in range(int(self._due[row])):
+                    self._audit.sent[self.topics[row]] += 1
+                    await client.publish(self.topics[row], f"{self._audit.sent[self.topics[row]]:010d}{'.' * 190}")
+                self._due[row] %= 1.0
+
+
+async def _control(launch: Launch, verb: str, **more: Any) -> dict[str, Any]:
+    return await wire.ask(await launch.admin(), "admin.control", {"verb": verb} | more, 10.0)
+
+
+async def _until(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> float:
+    """Seconds until it held."""
+    began = time.monotonic()
+    while not await condition():
+        assert time.monotonic() < began + limit_s, "it did not come about in time"
+        await asyncio.sleep(0.2)
+    return time.monotonic() - began
+
+
+async def _skew(launch: Launch, rng: np.random.Generator, broker: str) -> None:
+    """Most of them to one broker, the others anywhere; by hand."""
+    moves = []
+    homes = (await wire.ask(await launch.admin(), "admin.state", {"kind": "client"}))["entries"]
+    for number in range(CLIENTS):
+        to = broker if rng.random() < SKEW else BROKERS[rng.integers(len(BROKERS))]
+        if homes[f"sub-{number}"]["home"] != to:
+            moves.append({"unit": "client", "client": f"sub-{number}", "to": to})
+    ids = (await wire.ask(await launch.admin(), "admin.move", {"moves": moves}, 30.0))["moves"]
+
+    async def over() -> bool:
+        said = await wire.ask(await launch.admin(), "admin.moves", {"ids": ids}, 5.0)
+        return all(each["phase"] in ("done", "rolled back") for each in said["moves"])
+
+    await _until(over)
+
+
+async def _run(launch: Launch, load: Load, rng: np.random.Generator, number: int) -> tuple[str, ...]:
+    broker = BROKERS[number % len(BROKERS)]
+    await _control(launch, "pause", reason="benchmark")
+    load.noise = 0.0
+    await _skew(launch, rng, broker)
+
+    async def uneven() -> bool:
+        said = await _control(launch, "status")
+        return bool(said["load"]) and said["load"]["spread"] > 0.5
+
+    async def level() -> bool:
+        said = await _control(launch, "status")
+        return bool(said["load"]["spread"] < LEVEL)
+
+    await _until(uneven)
+    before = (await _control(launch, "status"))["load"]["spread"]
+    await _control(launch, "resume")
+    took = await _until(level)
+
+    async def at_rest() -> bool:
+        return (await _control(launch, "status"))["progress"] is None
+
+    await _until(at_rest)
+    after = (await _control(launch, "status"))["load"]["spread"]
+    load.noise = NOISE if number % 2 else 0.0
+    then = await _moved(launch)
+    await asyncio.sleep(REST_S)
+    late = await _moved(launch) - then
+    end = (await _control(launch, "status"))["load"]["spread"]
+    return (
+        f"{number + 1}", f"{NOISE:.0%} noise" if number % 2 else "steady", f"{before:.2f}", f"{took:.1f} s",
+        f"{after:.3f}", f"{end:.3f}", f"{late}",
+    )  # fmt: skip
+
+
+async def _killed(launch: Launch, audit: Audit, clients: list[Client], broker: str) -> list[float]:
+    """Seconds until each of its clients had a message again, by another broker."""
+    waiting = {number for number, client in enumerate(clients) if client.home == broker}
+    took: list[float] = []
+    began = time.monotonic()
+    await launch.end_broker(broker, kill=True)
+    while waiting:
+        assert time.monotonic() < began + PATIENCE_S, f"{len(waiting)} clients are not served"
+        for number in list(waiting):
+            if clients[number].serving not in ("", broker) and audit.heard.get(number, 0.0) > began + 0.05:
+                took.append(audit.heard[number] - began)
+                waiting.discard(number)
+        await asyncio.sleep(0.005)
+    await launch.start_broker(broker)
+
+    async def used_again() -> bool:
+        with contextlib.suppress(BadInput):
+            said = await _control(launch, "status")
+            return said["progress"] is None and len(said["brokers"]) == len(BROKERS) and said["load"]["spread"] < LEVEL
+        return False
+
+    await _until(used_again, 2 * PATIENCE_S)
+    return took
+
+
+async def _leader_killed(launch: Launch) -> float:
+    """Seconds until another one leads."""
+    before = (await _control(launch, "status"))["leader"]
+    for child in launch.supervisor.children:
+        if child.name.startswith("controller") and f"{before} leads" in child.log.read_text():
+            os.kill(child.pid, signal.SIGKILL)
+
+    async def another() -> bool:
+        with contextlib.suppress(BadInput):
+            return bool((await _control(launch, "status"))["leader"] != before)
+        return False
+
+    return await _until(another)
+
+
+async def _moved(launch: Launch) -> int:
+    """Moves there have ever been."""
+    said = await wire.ask(await launch.admin(), "admin.moves", {"most": 100_000}, 5.0)
+    return len(said["moves"])
+
+
+async def _all(home: Path) -> None:
+    rng = np.random.default_rng(SEED)
+    own = [f"own.{number}" for number in range(CLIENTS)]
+    shared = [f"shared.{number}" for number in range(SHARED)]
+    audit = Audit()
+    async with Launch(home) as launch, contextlib.AsyncExitStack() as stack:
+        await launch.start_hub()
+        for name in BROKERS:
+            await launch.start_broker(name)
+        await launch.ready(BROKERS)
+        for name in ("controller-1", "controller-2"):
+            launch.start_controller(name, "--paused")
+        await launch.start_pipeline()
+        publisher = await stack.enter_async_context(connect(home, name="pub", home="b1"))
+        for topic in (*own, *shared):
+            await publisher.create_topic(topic, unit="client")
+        clients = []
+        for number in range(CLIENTS):
+            client = await stack.enter_async_context(connect(home, name=f"sub-{number}", home="b1"))
+            some = rng.choice(shared, EACH, replace=False).tolist()
+            for topic in (own[number], *some):
+                await client.subscribe(topic, audit.receiver(number, topic))
+            clients.append(client)
+        load = Load(rng, [*own, *shared], audit)
+        publishing = asyncio.create_task(load.run(publisher))
+        rows = [await _run(launch, load, rng, number) for number in range(RUNS)]
+        publishing.cancel()
+        await asyncio.wait([publishing])
+        await publisher.flush()
+        last = itertools.count()
+        while audit.lost_and_doubled()[0] and next(last) < 50:  # the last ones are on their way
+            await asyncio.sleep(0.2)
+        lost, doubled = audit.lost_and_doubled()
+        publishing = asyncio.create_task(load.run(publisher))
+        await _control(launch, "resume")
+        served = [each for broker in BROKERS[1:] for each in await _killed(launch, audit, clients, broker)]
+        leads = [await _leader_killed(launch) for _ in range(LEADERS)]
+        publishing.cancel()
+    print_table(
+        f"{CLIENTS} subscribers, {SKEW:.0%} of them brought to one of {len(BROKERS)} brokers, {RUNS} times",
+        ["run", "then", "spread", f"below {LEVEL} after", "spread then", f"{REST_S:.0f} s later", "moves meanwhile"],
+        rows,
+        note=f"{audit.sent.total():,} published, {audit.delivered:,} delivered, {lost:,} lost, {doubled:,} twice",
+    )
+    p50, p99 = np.quantile(served, [0.5, 0.99])
+    print(
+        f"{len(BROKERS) - 1} brokers killed: {len(served)} clients had a message again after {p50:.2f} s (median), "
+        f"{p99:.2f} s (p99), {max(served):.2f} s (last)\n{LEADERS} leading controllers killed: another one led after "
+        f"{np.median(leads):.2f} s (median), {max(leads):.2f} s (longest)"
+    )
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder:
+        asyncio.run(_all(Path(folder)))

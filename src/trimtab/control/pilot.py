@@ -1,0 +1,77 @@
+"""From looks to orders: when to decide, what is under way, and how many moves run at once.
+
+No clock and no network in it: a live fleet and one in virtual time are steered by the same code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from trimtab.control.loop import Loop
+from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
+from trimtab.control.throttle import FIRST, Throttle
+
+if TYPE_CHECKING:
+    from trimtab.control.decide import NoPlan
+    from trimtab.control.plan import Plan
+    from trimtab.control.settings import Settings
+    from trimtab.control.view import View
+
+EXECUTORS: Final = 64
+
+
+class Pilot:
+    """``look`` decides; whoever carries things out says ``begin``, asks what is ``due``, and tells what came of it."""
+
+    def __init__(self, settings: Settings, number: int = 0, progress: Progress | None = None) -> None:
+        self.settings = settings
+        self.loop = Loop(settings, number)
+        self.progress = progress
+        self.throttle = Throttle(settings.latency_ms, EXECUTORS)
+
+    def look(self, now: float, view: View, *, paused: bool = False) -> Plan | NoPlan | None:
+        """What to do now, if anything; and drop what is left of a plan that no longer helps."""
+        doing = self.progress
+        if doing is not None and not doing.by_hand and not self.loop.still_helps(view, doing.of(WAITING)):
+            doing.drop("the rest of it would no longer help")
+        return self.loop.step(now, view, busy=doing is not None, paused=paused)
+
+    def begin(self, now: float, plan: Plan, *, by_hand: bool = False) -> Progress | None:
+        """From now on it is under way; what was so before, if anything, is over."""
+        before = self.progress
+        if before is not None:  # clients of a dead broker go first, and the rest is planned anew
+            before.drop("a broker is away, and its clients go first")
+            self._end(now, before)
+        self.progress = Progress(plan, now, by_hand)
+        lost = any(not each.source for each in plan.steps)  # they have nothing to lose
+        self.throttle = Throttle(self.settings.latency_ms, EXECUTORS, EXECUTORS if lost else FIRST)
+        return before
+
+    def due(self) -> list[int]:
+        """Steps to begin now."""
+        doing = self.progress
+        if doing is None:
+            return []
+        if doing.count(WAITING) and self.loop.is_hopeless(doing.of(FAILED)):
+            doing.drop("too many of its moves failed")
+        return doing.rows(WAITING)[: max(0, self.throttle.at_once - doing.count(MOVING))]
+
+    def came_of(self, now: float, row: int, state: str) -> None:
+        """A step has begun, is done, or has failed."""
+        assert self.progress is not None
+        self.progress.states[row] = state
+        if state == MOVED:
+            self.loop.moved(now, [self.progress.plan.steps[row]])
+
+    def finished(self, now: float) -> Progress | None:
+        """The plan that was under way, if nothing of it is left to do."""
+        doing = self.progress
+        if doing is None or not doing.over:
+            return None
+        self._end(now, doing)
+        self.progress = None
+        return doing
+
+    def _end(self, now: float, doing: Progress) -> None:
+        doing.ended = now
+        self.loop.ended(now, doing.plan, doing.of(FAILED))
