@@ -133,6 +133,8 @@ def test_what_cannot_be_done_is_said_in_a_sentence(controlled):
     async def scenario():
         async with people(controlled):
             await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["load"] is not None))
+            await asyncio.to_thread(controlled.control, "pause", reason="test")  # or a plan may be under way at any time
+            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None), 30.0)
             for verb, more, sentence in (
                 ("stop", {}, "no plan is under way"),
                 ("rollback", {"plan": 999_999}, "there is no decision '999999'"),
@@ -141,6 +143,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(controlled):
             ):
                 with pytest.raises(BadInput, match=sentence):
                     await asyncio.to_thread(controlled.control, verb, **more)
+            await asyncio.to_thread(controlled.control, "resume")
 
     asyncio.run(scenario())
     with pytest.raises(BadInput, match="no decision is called 'nobody'"):
