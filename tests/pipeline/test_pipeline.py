@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import shutil
+import threading
 
 import pytest
 
@@ -13,6 +14,7 @@ from fleet_helpers import until
 from trimtab.errors import BadInput
 from trimtab.fleet.credentials import Fleet
 from trimtab.pipeline import hub, stored
+from trimtab.pipeline.datasets import Arrivals
 from trimtab.pipeline.driver import Driver, schedule
 from trimtab.pipeline.manifest import load
 from trimtab.pipeline.nats.jetstream import JetStream
@@ -505,6 +507,36 @@ def test_a_driver_that_dies_loses_nothing_and_repeats_nothing(application, phase
         assert [row["id"] for result in late for row in result.rows] == ["r101"]
         ids = app.results()
         assert len(ids) == len(set(ids)) == 10
+
+    asyncio.run(scenario())
+
+
+def test_a_driver_that_has_not_read_yet_what_was_answered_does_not_answer_it_again(application, monkeypatch):
+    """It reads from where the disk ends, which may be long before, and its first rounds find nothing read."""
+    app, read = application, Arrivals.segment
+    may_read = threading.Event()
+
+    def held(self, *what):
+        may_read.wait(60.0)
+        return read(self, *what)
+
+    async def scenario():
+        got = []
+        async with app.client("p") as publisher:
+            await publisher.create_topic(f"{app.name}.reports")
+            await publisher.subscribe_channel(f"{app.name}-kind", got.append, kind="fire")
+            await app.report(publisher, a_report(1), a_report(2))
+            await app.arrived(2)
+            await app.rounds(lambda: got)
+            monkeypatch.setattr(Arrivals, "segment", held)
+            await asyncio.to_thread(app.start)
+            await app.report(publisher, a_report(3))
+            await app.arrived(3)
+            for _ in range(3):
+                await asyncio.to_thread(app.driver.round)
+            may_read.set()
+            await app.rounds(lambda: len(got) > 1)
+        assert [row["id"] for result in got for row in result.rows] == ["r1", "r2", "r3"]
 
     asyncio.run(scenario())
 

@@ -210,11 +210,17 @@ class Driver:
         entry = self.ledger.channels[channel]
         return entry.upto if entry.done else entry.after
 
+    def _has_read(self, execution: Execution) -> bool:
+        """Whether all that an execution was about has been read by this driver, too."""
+        return all(
+            self.arrivals[feed].upto[stream] >= at
+            for feed, upto in (*execution.upto.items(), *execution.datasets.items())
+            for stream, at in upto.items()
+        )
+
     def _read_up_to(self, execution: Execution) -> None:
-        for feed, upto in (*execution.upto.items(), *execution.datasets.items()):
-            arrivals = self.arrivals[feed]
-            while any(arrivals.upto[stream] < at for stream, at in upto.items()):
-                self._read(wait_s=1.0)
+        while not self._has_read(execution):
+            self._read(wait_s=1.0)
 
     def run(self, stopping: Callable[[], bool]) -> None:
         while not stopping():
@@ -298,6 +304,8 @@ class Driver:
 
     def _next(self, name: str, at: float) -> Execution | None:
         plan, before = self.plans[name], self.ledger.channels[name]
+        if not self._has_read(before):  # a driver that has just begun
+            return None
         upto = {feed: dict(self.arrivals[feed].upto) for feed in plan.feeds}
         if upto == before.upto and not (plan.always and plan.channel.period_s):
             return None
