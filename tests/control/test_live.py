@@ -133,7 +133,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(controlled):
     async def scenario():
         async with people(controlled):
             await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["load"] is not None))
-            await asyncio.to_thread(controlled.control, "pause", reason="test")  # or a plan may be under way at any time
+            await asyncio.to_thread(controlled.control, "pause", reason="test")  # or a plan may begin
             await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None), 30.0)
             for verb, more, sentence in (
                 ("stop", {}, "no plan is under way"),

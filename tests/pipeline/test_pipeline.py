@@ -7,6 +7,7 @@ import itertools
 import json
 import shutil
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ from trimtab.fleet.credentials import Fleet
 from trimtab.pipeline import hub, stored
 from trimtab.pipeline.datasets import Arrivals
 from trimtab.pipeline.driver import Driver, schedule
+from trimtab.pipeline.ledger import Execution
 from trimtab.pipeline.manifest import load
 from trimtab.pipeline.nats.jetstream import JetStream
 from trimtab.pipeline.plan import compile_channels
@@ -539,6 +541,19 @@ def test_a_driver_that_has_not_read_yet_what_was_answered_does_not_answer_it_aga
         assert [row["id"] for result in got for row in result.rows] == ["r1", "r2", "r3"]
 
     asyncio.run(scenario())
+
+
+def test_an_execution_fits_what_the_channel_reads_now():
+    """Feeds come and go with the manifest, and a stream that was lost at the hub begins anew."""
+    known = Execution(7, {"a": {"s": 3}, "gone": {"t": 1}}, {"a": {"s": 9}, "gone": {"t": 2}}, {"d": {"u": 8}, "x": {}})
+    last = {"a": {"s": 20}, "new": {"v": 5}, "d": {"u": 4}}
+
+    fitting = known.fitting({"a": last["a"], "new": last["new"]}, last)
+
+    assert fitting == replace(
+        known, after={"a": {"s": 3}, "new": {"v": 5}}, upto={"a": {"s": 9}, "new": {"v": 5}}, datasets={"d": {"u": 4}}
+    )
+    assert known.fitting({"a": {"s": 6}}, {"a": {"s": 6}}).upto == {"a": {"s": 6}}
 
 
 def test_stored_publications_outlive_the_driver(application, spark):

@@ -184,16 +184,17 @@ class Driver:
                 self._perform(name, cut_off, repeated=True)
 
     def _begin_where_it_ended(self) -> None:
-        """Channels that are new begin with what comes from now on."""
+        """Channels that are new begin with what comes from now on, and so do feeds that are new to a channel."""
         last = {name: arrivals.last(self._jetstream) for name, arrivals in self.arrivals.items()}
         for name, plan in self.plans.items():
-            if name not in self.ledger.channels:
-                here = {feed: last[feed] for feed in plan.feeds}
-                self.ledger.write_channel(self._jetstream, name, Execution(0, here, here))
+            before = self.ledger.channels.get(name)
+            fitting = (before or Execution(0, {}, {})).fitting({feed: last[feed] for feed in plan.feeds}, last)
+            if fitting != before:
+                self.ledger.write_channel(self._jetstream, name, fitting)
         for name, arrivals in self.arrivals.items():
-            stored = self.ledger.stored.get(name)
-            if stored is None:
-                stored = last[name]
+            known = self.ledger.stored.get(name, last[name])
+            stored = {stream: min(known.get(stream, end), end) for stream, end in last[name].items()}
+            if stored != self.ledger.stored.get(name):
                 self.ledger.write_stored(self._jetstream, name, stored)
             floors = [stored, *(self._consumed(channel).get(name, stored) for channel in self.plans)]
             after = {stream: min(floor.get(stream, last[name][stream]) for floor in floors) for stream in last[name]}

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trimtab.pipeline.nats.jetstream import JetStream
 
 STREAM: Final = "ledger"
@@ -31,6 +33,22 @@ class Execution:
     at: str = ""  # its time, for the query and the results
     results: int = 0  # place in the stream of results when it began
     done: bool = True
+
+    def fitting(self, feeds: Mapping[str, Positions], last: Mapping[str, Positions]) -> Execution:
+        """The same where the channel reads these feeds, and streams end here: one may have been made anew."""
+
+        def within(said: Mapping[str, Positions]) -> dict[str, Positions]:
+            return {
+                feed: {stream: min(said.get(feed, {}).get(stream, end), end) for stream, end in ends.items()}
+                for feed, ends in feeds.items()
+            }
+
+        datasets = {
+            feed: {stream: min(at, last[feed][stream]) for stream, at in upto.items() if stream in last[feed]}
+            for feed, upto in self.datasets.items()
+            if feed in last
+        }
+        return replace(self, after=within(self.after), upto=within(self.upto), datasets=datasets)
 
 
 @dataclass(slots=True)
