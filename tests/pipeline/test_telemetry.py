@@ -15,7 +15,7 @@ from trimtab.model.folder import read_workload
 from trimtab.observe.histogram import Histogram
 from trimtab.observe.report import BrokerReport, TopicReport
 from trimtab.pipeline import feeds, history, telemetry
-from trimtab.pipeline.averages import Averages
+from trimtab.pipeline.averages import TopicAverages
 
 names = st.sampled_from(["a", "b", "ümlaut", "x.y"])
 counts = st.integers(0, 1000)
@@ -113,45 +113,33 @@ def test_links_are_those_of_the_newest_list_of_each_broker(spark, reports):
     assert found == wanted | ({("a", "channel:c:1", "sub")} if "a" in clients else set())
 
 
-def test_a_moving_average_forgets_and_does_not_jump(spark):
+def test_averages_are_brought_up_to_date_by_what_is_new(spark):
+    """Topics that come later are new, those that are quiet fade, and each half of a look counts in its own time."""
     rows = spark.createDataFrame(
-        [(float(at), 1.0, "b1", "t", 100 if at <= 50 else 0, 1000, 0, 0, 0, 0.0, {}) for at in range(1, 101)],
+        [(float(at), 1.0, "b1", "steady", 40, 400, 0, 0, 4, 0.02, {}) for at in range(1, 41)]
+        + [(float(at), 1.0, "b2", "later", 30, 90, 0, 0, 0, 0.0, {}) for at in range(21, 41)]
+        + [(float(at), 1.0, "b2", "over", 30, 90, 0, 0, 0, 0.0, {}) for at in range(1, 21)],
         telemetry.TOPICS,
-    ).coalesce(1)  # fmt: skip
-
-    def rate(until):
-        return telemetry.rates(rows, 0.0, until, 10.0).first()["rate"]
-
-    assert rate(50.0) == pytest.approx(100.0, rel=0.06)  # the sum of a step function, not its integral
-    assert rate(60.0) == pytest.approx(100.0 * math.exp(-1), rel=0.08)
-    assert rate(100.0) < 1.0
-
-
-def test_averages_kept_up_to_date_are_those_of_all_that_came(spark):
-    """Piece by piece, whatever the pieces are, or all at once."""
-    rows = spark.createDataFrame(
-        [(float(at), 1.0, "b1", f"t{at % 3}", at, 10 * at, 0, 0, 2, 0.5, {}) for at in range(1, 41)], telemetry.TOPICS
     ).coalesce(1)
 
-    kept = Averages(20.0, began=0.0)
-    for after, now in ((0.0, 5.0), (5.0, 17.0), (17.0, 18.0), (18.0, 40.0)):
-        fresh = rows.where((rows.at > after) & (rows.at <= now))
-        kept.add(telemetry.sums(fresh, now, 20.0).toArrow(), now)
+    kept = TopicAverages(20.0, began=0.0)
+    for now in range(4, 41, 4):
+        fresh = rows.where((rows.at > now - 4.0) & (rows.at <= now))
+        kept.add(telemetry.halves(fresh, now - 2.0).toArrow(), now - 2.0, float(now))
 
-    wanted = telemetry.rates(rows, 0.0, 40.0, 20.0).toArrow().sort_by("topic").to_pydict()
-    found = kept.rates().sort_by("topic").to_pydict()
-    assert found["topic"] == wanted["topic"]
-    for name in ("rate", "size_bytes", "processing_ms"):
-        assert found[name] == pytest.approx(wanted[name])
+    found = {row["topic"]: row for row in kept.rates().to_pylist()}
+    assert found["steady"] == pytest.approx({"topic": "steady", "rate": 40.0, "size_bytes": 10.0, "processing_ms": 5.0})
+    assert found["later"] == pytest.approx({"topic": "later", "rate": 30.0, "size_bytes": 3.0, "processing_ms": 0.0})
+    assert found["over"]["rate"] == pytest.approx(30.0 * math.exp(-1))  # nobody knows yet how much it varies
 
 
 def test_what_is_over_is_forgotten(spark):
     rows = spark.createDataFrame([(1.0, 1.0, "b1", "once", 5, 50, 0, 0, 0, 0.0, {})], telemetry.TOPICS)
-    kept = Averages(10.0, began=0.0)
-    kept.add(telemetry.sums(rows, 1.0, 10.0).toArrow(), 1.0)
+    kept = TopicAverages(10.0, began=0.0)
+    kept.add(telemetry.halves(rows, 0.5).toArrow(), 0.5, 1.0)
     assert kept.rates()["topic"].to_pylist() == ["once"]
 
-    kept.add(telemetry.sums(rows.where("false"), 400.0, 10.0).toArrow(), 400.0)
+    kept.add(telemetry.halves(rows.where("false"), 200.0).toArrow(), 200.0, 400.0)
 
     assert kept.rates().num_rows == 0
 

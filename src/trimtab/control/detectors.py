@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trimtab.control.view import View
     from trimtab.model.workload import Floats
 
-SLIGHT: Final = 2.0  # times the spread that is allowed
+SLIGHT: Final = 1.5  # times the spread that is allowed
 
 
 class Kind(StrEnum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,9 +71,10 @@ class Plan:
 
 
 def in_order(view: View, target: Rows, most: int) -> Rows:
-    """Clients to move, at most so many: always off the fullest broker there is something to take off, heaviest first.
+    """Clients to move, at most so many: always off the fullest broker there is something to take off, to the emptiest
+    of those that its clients go to, heaviest first.
 
-    So a plan that is cut off by its budget, or stopped, has brought as much as so few moves can.
+    So a plan that is cut off by its budget, or stopped, has brought as much as so few moves can. O(moves x brokers).
     """
     home = view.home
     movers = np.flatnonzero((home != target) & (home != UNPLACED))
@@ -84,21 +84,19 @@ def in_order(view: View, target: Rows, most: int) -> Rows:
     weight = Instance.of(problem).weight
     level = view.load().levels.copy()
     speed = np.where(problem.speed > 0.0, problem.speed, 1e-9)
-    waiting: dict[int, list[int]] = {}
+    waiting: dict[tuple[int, int], list[int]] = {}
+    count = np.zeros((len(level), len(level)), np.int64)  # of those who wait, by where from and where to
     for client in movers[np.argsort(weight[movers], kind="stable")].tolist():
-        waiting.setdefault(int(home[client]), []).append(client)  # the heaviest is last
-    fullest = [(-float(level[broker]), broker) for broker in waiting]
-    heapq.heapify(fullest)
+        way = int(home[client]), int(target[client])
+        waiting.setdefault(way, []).append(client)  # the heaviest is last
+        count[way] += 1
     chosen: list[int] = []
-    while fullest and len(chosen) < most:
-        said, broker = heapq.heappop(fullest)
-        if -said != level[broker]:  # it has got something meanwhile
-            heapq.heappush(fullest, (-float(level[broker]), broker))
-            continue
-        client = waiting[broker].pop()
+    for _ in range(min(most, len(movers))):
+        source = int(np.argmax(np.where(count.any(axis=1), level, -np.inf)))
+        to = int(np.argmin(np.where(count[source] > 0, level, np.inf)))
+        client = waiting[source, to].pop()
+        count[source, to] -= 1
         chosen.append(client)
-        level[broker] -= weight[client] / speed[broker]
-        level[target[client]] += weight[client] / speed[target[client]]
-        if waiting[broker]:
-            heapq.heappush(fullest, (-float(level[broker]), broker))
+        level[source] -= weight[client] / speed[source]
+        level[to] += weight[client] / speed[to]
     return np.array(chosen, np.int32)

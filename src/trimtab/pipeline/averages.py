@@ -1,51 +1,61 @@
 """Moving averages of what topics carry, brought up to date by what came since the last time.
 
-What is older counts less by a factor of e for every ``average_s``, so what was added up needs no more than to be made
-smaller: nothing that has been counted is looked at again.
+Nothing that has been counted is looked at again.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab.pipeline.telemetry import SUMMED
+from trimtab.observe.average import Averages
+from trimtab.pipeline.telemetry import HALVES, SUMMED
 
-NOTHING: Final = 1e-6  # messages that are left of a topic when it is forgotten
+if TYPE_CHECKING:
+    from trimtab.model.workload import Floats
+
+NOTHING: Final = 1e-6  # messages/s that are left of a topic when it is forgotten
 
 
-@dataclass(slots=True)
-class Averages:
-    average_s: float
-    began: float  # nothing is known of the time before
-    at: float = 0.0  # of the sums
-    sums: pa.Table | None = None  # ``topic`` and ``SUMMED``
+class TopicAverages:
+    """Topics come when something is published to them, and go when that was long ago."""
 
-    def add(self, fresh: pa.Table, now: float) -> None:
-        """``telemetry.sums`` of what came since the last time, as of now."""
-        if self.sums is not None:
-            less = math.exp((self.at - now) / self.average_s)
-            aged = pa.table({"topic": self.sums["topic"]} | {n: pc.multiply(self.sums[n], less) for n in SUMMED})
-            both = pa.concat_tables([aged, fresh]).group_by("topic").aggregate([(name, "sum") for name in SUMMED])
-            fresh = pa.table({"topic": both["topic"]} | {name: both[f"{name}_sum"] for name in SUMMED})
-        self.sums, self.at = fresh.filter(pc.greater(fresh["in_msgs"], NOTHING)), now
+    def __init__(self, average_s: float, began: float) -> None:
+        self.began = began  # nothing is known of the time before
+        self.at = began  # everything up to here is in
+        self._topics = pa.array([], pa.string())
+        self._averages = Averages(average_s, columns=len(SUMMED))
+
+    def add(self, fresh: pa.Table, middle: float, now: float) -> None:
+        """``telemetry.halves`` of what came since the last time, before and after ``middle``."""
+        topics = pa.array(fresh["topic"].to_pylist(), pa.string())
+        new = topics.filter(pc.invert(pc.is_in(topics, self._topics)))
+        self._averages.keep(np.arange(len(self._topics)), len(new))
+        self._topics = pa.concat_arrays([self._topics, new])
+        rows = pc.index_in(topics, self._topics).to_numpy()
+        for half, seconds in zip(HALVES, (middle - self.at, now - middle), strict=True):
+            amount = np.zeros((len(self._topics), len(SUMMED)))
+            amount[rows] = np.column_stack([fresh[f"{name}_{half}"].to_numpy() for name in SUMMED])
+            self._averages.add(amount, seconds)
+        self.at = now
+        kept = np.flatnonzero(self._averages.mean[:, SUMMED.index("in_msgs")] > NOTHING)
+        self._averages.keep(kept)
+        self._topics = self._topics.take(pa.array(kept))
 
     def rates(self) -> pa.Table:
         """As ``telemetry.rates``."""
-        assert self.sums is not None
-        mass = self.average_s * -math.expm1((self.began - self.at) / self.average_s)
+        mean = dict(zip(SUMMED, self._averages.mean.T, strict=True))
         return pa.table({
-            "topic": self.sums["topic"],
-            "rate": pc.divide(self.sums["in_msgs"], max(mass, 1e-9)),
-            "size_bytes": _ratio(self.sums["in_bytes"], self.sums["in_msgs"]),
-            "processing_ms": pc.multiply(_ratio(self.sums["busy_s"], self.sums["processed"]), 1000.0),
+            "topic": self._topics,
+            "rate": mean["in_msgs"],
+            "size_bytes": _ratio(mean["in_bytes"], mean["in_msgs"]),
+            "processing_ms": 1000.0 * _ratio(mean["busy_s"], mean["processed"]),
         })  # fmt: skip
 
 
-def _ratio(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
+def _ratio(one: Floats, other: Floats) -> Floats:
     """Zero where there is nothing to divide by."""
-    return pc.if_else(pc.greater(other, 0.0), pc.divide(one, pc.max_element_wise(other, 1e-300)), 0.0)
+    return np.asarray(np.divide(one, other, out=np.zeros_like(one), where=other > 0.0))

@@ -16,7 +16,7 @@ from trimtab.fleet.channels import RESULTS, SUBSCRIPTIONS
 from trimtab.fleet.keeper import CONTROL, TELEMETRY
 from trimtab.observe.snapshot import Usage, messages, packed
 from trimtab.pipeline import feeds, tables, telemetry
-from trimtab.pipeline.averages import Averages
+from trimtab.pipeline.averages import TopicAverages
 from trimtab.pipeline.nats.jetstream import JetStream
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Observer:
 
     def _forget_all(self) -> None:
         self._pieces: list[Piece] = []
-        self._averages: Averages | None = None
+        self._averages: TopicAverages | None = None
         self._at = {TELEMETRY: 0, RESULTS: 0}
         self._marks: object = None  # of the links that are known
         self._links: pa.Table | None = None
@@ -103,7 +103,7 @@ class Observer:
         now = time.time()
         last = {stream: jetstream.info(stream).last for stream in self._at}
         if self._averages is None:  # what came before is not known to be complete
-            self._averages, self._at = Averages(AVERAGE_S, now), last
+            self._averages, self._at = TopicAverages(AVERAGE_S, now), last
             return False
         # A few seconds of them, which one task adds up sooner than two would.
         reports = tables.Kept(telemetry.reports(self._read(TELEMETRY, last[TELEMETRY])).coalesce(1))
@@ -111,7 +111,8 @@ class Observer:
         self._at = last
         self._pieces.append(Piece(now, reports, results))
         rows = telemetry.topics(reports.frame).unionAll(results.frame).coalesce(1)
-        self._averages.add(telemetry.sums(rows.where(rows.at > self._averages.began), now, AVERAGE_S).toArrow(), now)
+        middle = (self._averages.at + now) / 2
+        self._averages.add(telemetry.halves(rows.where(rows.at > self._averages.began), middle).toArrow(), middle, now)
         self._publish(jetstream, now, self._averages)
         if time.monotonic() > self._stored_at + HISTORY_S:
             self.store()
@@ -130,7 +131,7 @@ class Observer:
         reports = tables.stacked(self._spark, [piece.reports for piece in some]).coalesce(1)
         return reports, tables.stacked(self._spark, [piece.results for piece in some]).coalesce(1)
 
-    def _publish(self, jetstream: JetStream, now: float, averages: Averages) -> None:
+    def _publish(self, jetstream: JetStream, now: float, averages: TopicAverages) -> None:
         said, _ = self._tables(now - USAGE_S)
         usage = self._usage(telemetry.brokers(said), telemetry.topics(said), max(averages.began, now - USAGE_S), now)
         linked = self._current_links(jetstream, said)

@@ -4,7 +4,6 @@ workload. Functions of DataFrames, the same over the newest seconds of a live fl
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -38,6 +37,7 @@ _REPORT: Final = (
 )
 _LINKS: Final = "MAP<STRING, MAP<STRING, ARRAY<STRING>>>"  # client -> topic -> roles
 SUMMED: Final = ("in_msgs", "in_bytes", "processed", "busy_s")
+HALVES: Final = ("early", "late")
 CHANNEL: Final = "channel:"  # before CHANNEL:SUBSCRIPTION, in the place of a topic's name
 CROWD: Final = 1_000  # subscribers of a topic; with more, to share it says nothing about two of them
 
@@ -109,28 +109,28 @@ def current_links(rows: DataFrame, channels: DataFrame) -> DataFrame:
     return there.unionByName(channels.join(here, "client")).distinct()
 
 
-def rates(rows: DataFrame, since: float, until: float, average_s: float | None = None) -> DataFrame:
-    """Messages/s, bytes a message and CPU time a message of every topic, all brokers together.
-
-    With ``average_s`` a moving average: what is older counts less by a factor of e for every so many seconds, so that
-    peaks do not show and what is over is forgotten.
-    """
-    mass = max(until - since, 1e-9)
-    if average_s is not None:
-        mass = average_s * -math.expm1((since - until) / average_s)
-    return sums(rows.where((F.col("at") > since) & (F.col("at") <= until)), until, average_s).select(
-        "topic", (F.col("in_msgs") / mass).alias("rate"),
+def rates(rows: DataFrame, since: float, until: float) -> DataFrame:
+    """Messages/s, bytes a message and CPU time a message of every topic, all brokers together: the mean over a time."""
+    span = max(until - since, 1e-9)
+    within = rows.where((F.col("at") > since) & (F.col("at") <= until))
+    return within.groupBy("topic").agg(*(F.sum(name).alias(name) for name in SUMMED)).select(
+        "topic", (F.col("in_msgs") / span).alias("rate"),
         F.expr("coalesce(try_divide(in_bytes, in_msgs), 0.0D)").alias("size_bytes"),
         F.expr("coalesce(try_divide(1000 * busy_s, processed), 0.0D)").alias("processing_ms"),
     )  # fmt: skip
 
 
-def sums(rows: DataFrame, until: float, average_s: float | None = None) -> DataFrame:
-    """``topic`` and ``SUMMED`` over all rows; with ``average_s`` what is older than ``until`` counts less."""
-    weight = F.lit(1.0)
-    if average_s is not None:
-        weight = F.exp((F.col("at") - F.lit(until)) / F.lit(average_s))
-    return rows.groupBy("topic").agg(*(F.sum(F.col(name) * weight).alias(name) for name in SUMMED))
+def halves(rows: DataFrame, middle: float) -> DataFrame:
+    """``topic``, and sums of ``SUMMED`` over all that came up to ``middle``, and after it."""
+    late = F.col("at") > F.lit(middle)
+    parts = [
+        F.sum(F.when(late if half == HALVES[1] else ~late, F.col(name)).otherwise(0)).cast("double").alias(
+            f"{name}_{half}"
+        )
+        for name in SUMMED
+        for half in HALVES
+    ]  # fmt: skip
+    return rows.groupBy("topic").agg(*parts)
 
 
 def marks(said: DataFrame) -> DataFrame:

@@ -171,14 +171,14 @@ def _flapping(rng: np.random.Generator, name: str, about: str) -> Case:
     return flat(rng, name, about, events=tuple(events))
 
 
-@case("every minute the clients of one broker are loud for 4 s")
+@case("every minute the clients of one broker are loud for 4 s, a second later each time")
 def _short_peaks(rng: np.random.Generator, name: str, about: str) -> Case:
     made = flat(rng, name, about)
     at = made.home[np.minimum(np.arange(len(made.rate)), N - 1)]
 
     def changing(second: int) -> Floats:
-        loud = second % 60 < 4 and second >= 60
-        return np.where(loud & (at == second // 60 % 5), 4.0, 1.0)
+        loud = second % 61 < 4 and second >= 61
+        return np.where(loud & (at == second // 61 % 5), 4.0, 1.0)
 
     return replace(made, changing=changing)
 

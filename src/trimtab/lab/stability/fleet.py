@@ -11,6 +11,7 @@ import numpy as np
 from trimtab.model.judgement import Load
 from trimtab.model.placement import Placement
 from trimtab.model.problem import Problem
+from trimtab.observe.average import Averages
 from trimtab.place.judge import judge
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-AVERAGE_S: Final = 10.0  # of the moving average of rates
+AVERAGE_S: Final = 20.0  # of the moving average of rates, as over a live fleet
+MEASURE_S: Final = 5  # between measurements, too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +74,7 @@ def run(case: Case, balancer: Balancer, seed: int) -> Trace:
     for event in case.events:
         if event.action == "joins":
             alive[event.broker] = False
-    average = case.rates(0).copy()
+    averages, came = Averages(AVERAGE_S, len(case.rate)), np.zeros((0, len(case.rate)))
     kept: deque[tuple[int, Floats, Floats]] = deque(maxlen=case.lag_s + 1)
     left: dict[int, set[int]] = {}  # client -> brokers it moved away from
     waiting = np.zeros(len(home), np.int64)
@@ -83,9 +85,13 @@ def run(case: Case, balancer: Balancer, seed: int) -> Trace:
                 if event.action == "dies":  # to come back is no running in circles then
                     left = {client: places - {event.broker} for client, places in left.items()}
         rate = case.rates(second)
-        average += (rate - average) * (1.0 - np.exp(-1.0 / AVERAGE_S))
+        came = np.vstack([came, rate])
+        if second % MEASURE_S == 0:
+            for part in np.array_split(came, 2):
+                averages.add(part.sum(axis=0)[:, None], float(len(part)))
+            came = came[:0]
         load = _load(case, rate, home, alive)
-        kept.append((second, average.copy(), load))
+        kept.append((second, averages.mean[:, 0].copy(), load))
         if second % balancer.period_s == 0:
             at, known, loads = kept[0]
             seen = known * _noise(rng, case.noise, len(known))

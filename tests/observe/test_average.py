@@ -1,0 +1,94 @@
+"""Averages that know a change from a peak."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.observe.average import Averages
+
+HALF_S = 2.5
+
+
+def averaged(rates, average_s=20.0, seconds=HALF_S):
+    """The average after each of these rates has been there for a while."""
+    averages, seen = Averages(average_s, rows=1), []
+    for rate in rates:
+        averages.add(np.array([[rate * seconds]]), seconds)
+        seen.append(float(averages.mean[0, 0]))
+    return seen
+
+
+def test_a_steady_rate_is_its_average_from_the_beginning():
+    assert averaged([100.0] * 50) == pytest.approx([100.0] * 50)
+
+
+@pytest.mark.parametrize("factor", [5.0, 0.2, 1.5, 0.0])
+def test_a_rate_that_changes_for_good_is_believed_the_second_time(factor):
+    seen = averaged([100.0] * 80 + [100.0 * factor] * 3)
+
+    assert abs(seen[80] - 100.0) < 0.15 * abs(100.0 * factor - 100.0)
+    assert seen[81:] == pytest.approx([100.0 * factor] * 2)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_short_peak_leaves_nothing_behind(length):
+    seen = averaged([100.0] * 80 + [400.0] * length + [100.0] * 4)
+
+    assert seen[-3] == pytest.approx(100.0, rel=0.4)
+    assert seen[-1] < 135.0
+
+
+@pytest.mark.parametrize("every", [2, 4, 8, 12])
+def test_bursts_are_averaged(every):
+    """Results of a channel with a period, say: a lot, and then nothing for a while."""
+    seen = averaged([100.0 * every if at % every == 0 else 0.0 for at in range(240)])[-every:]
+
+    share = -math.expm1(-HALF_S / 20.0)
+    highest = 100.0 * every * share / -math.expm1(-every * HALF_S / 20.0)
+    assert max(seen) == pytest.approx(highest, rel=0.01)
+    assert min(seen) == pytest.approx(highest * math.exp(-(every - 1) * HALF_S / 20.0), rel=0.01)
+
+
+def test_noise_is_averaged():
+    rng = np.random.default_rng(0)
+    averages = Averages(20.0, rows=500)
+    for _ in range(80):
+        averages.add(1000.0 * (1 + 0.1 * rng.standard_normal((500, 1))) * HALF_S, HALF_S)
+
+    assert np.std(averages.mean) / 1000.0 < 0.05
+
+
+def test_what_comes_now_and_then_is_averaged():
+    """Three messages a minute, say."""
+    rng = np.random.default_rng(0)
+    averages, seen = Averages(20.0, rows=300), []
+    for _ in range(400):
+        averages.add(rng.poisson(0.05 * HALF_S, (300, 1)).astype(float), HALF_S)
+        seen.append(averages.mean.mean())
+
+    assert np.mean(seen[100:]) == pytest.approx(0.05, rel=0.1)
+    assert averages.mean.max() < 0.5
+
+
+@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=60), st.floats(0.1, 60.0))
+def test_an_average_is_between_the_least_and_the_most_there_was(rates, seconds):
+    seen = averaged(rates, seconds=seconds)
+
+    for at, value in enumerate(seen):
+        some = rates[: at + 1]
+        assert min(some) * (1 - 1e-9) <= value <= max(some) * (1 + 1e-9)
+
+
+def test_rows_come_and_go():
+    averages = Averages(20.0, rows=3, columns=2)
+    averages.add(np.array([[10.0, 1.0], [20.0, 2.0], [30.0, 3.0]]), 10.0)
+
+    averages.keep(np.array([2, 0]), more=1)
+    averages.add(np.array([[30.0, 3.0], [10.0, 1.0], [0.0, 0.0]]), 10.0)
+
+    assert averages.mean == pytest.approx(np.array([[3.0, 0.3], [1.0, 0.1], [0.0, 0.0]]))
