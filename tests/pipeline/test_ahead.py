@@ -142,6 +142,28 @@ def test_feeds_are_read_together_and_later_ones_are_never_older(start_nats):
         assert seen == {"places": 59, "reports": 59}
 
 
+def test_what_others_are_looked_up_in_is_read_first_however_much_it_is(start_nats, monkeypatch):
+    """Nobody's report is answered by where people were an hour ago."""
+    monkeypatch.setattr(module, "FEW", 10)
+    monkeypatch.setattr(module, "AT_ONCE", 20)
+    server = start_nats()
+    for name, count in (("places", 50), ("reports", 5)):
+        server.add_stream(name)
+        server.fill(name, count)
+    pieces = []
+
+    def tagged(feed, after, upto, messages):
+        return feed, upto[feed]
+
+    with contextlib.closing(
+        Ahead(server.server, {"reports": {"reports": 0}, "places": {"places": 0}}, tagged)
+    ) as ahead:
+        while ("reports", 5) not in pieces:
+            pieces += ahead.take(LONG_S)
+
+    assert pieces == [("places", 20), ("places", 40), ("places", 50), ("reports", 5)]
+
+
 def test_a_server_that_is_gone_is_told_of_and_found_again(start_nats):
     server = start_nats()
     server.add_stream("mine")

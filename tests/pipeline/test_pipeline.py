@@ -14,7 +14,7 @@ import pytest
 from fleet_helpers import until
 from trimtab.errors import BadInput
 from trimtab.fleet.credentials import Fleet
-from trimtab.pipeline import hub, stored
+from trimtab.pipeline import bridge, hub, publish, stored, subscriptions
 from trimtab.pipeline.datasets import Arrivals
 from trimtab.pipeline.driver import Driver, schedule
 from trimtab.pipeline.ledger import Execution
@@ -399,7 +399,8 @@ def test_a_keyed_row_outlives_its_feed(application):
             await app.rounds(lambda: got)
             app.driver.store()
             app.driver.store_snapshots()
-            shutil.rmtree(app.folder / "feeds" / "positions")  # as it is when it has been kept long enough
+            for old in (app.folder / "feeds" / "positions").iterdir():  # as it is when it has been kept long enough
+                shutil.rmtree(old)
 
             app.start()
             await app.report(client, a_report(2))
@@ -546,14 +547,14 @@ def test_a_driver_that_has_not_read_yet_what_was_answered_does_not_answer_it_aga
 def test_an_execution_fits_what_the_channel_reads_now():
     """Feeds come and go with the manifest, and a stream that was lost at the hub begins anew."""
     known = Execution(7, {"a": {"s": 3}, "gone": {"t": 1}}, {"a": {"s": 9}, "gone": {"t": 2}}, {"d": {"u": 8}, "x": {}})
-    last = {"a": {"s": 20}, "new": {"v": 5}, "d": {"u": 4}}
 
-    fitting = known.fitting({"a": last["a"], "new": last["new"]}, last)
+    fitting = known.fitting({"a": {"s": 20}, "new": {"v": 5}}, {"d": {"u": 4, "more": 6}, "e": {"w": 7}})
 
     assert fitting == replace(
-        known, after={"a": {"s": 3}, "new": {"v": 5}}, upto={"a": {"s": 9}, "new": {"v": 5}}, datasets={"d": {"u": 4}}
-    )
-    assert known.fitting({"a": {"s": 6}}, {"a": {"s": 6}}).upto == {"a": {"s": 6}}
+        known, after={"a": {"s": 3}, "new": {"v": 5}}, upto={"a": {"s": 9}, "new": {"v": 5}},
+        datasets={"d": {"u": 4, "more": 6}, "e": {"w": 7}},
+    )  # fmt: skip
+    assert known.fitting({"a": {"s": 6}}, {}).upto == {"a": {"s": 6}}
 
 
 def test_stored_publications_outlive_the_driver(application, spark):
@@ -598,6 +599,74 @@ def test_a_subscription_that_makes_no_sense_is_refused(application, channel, par
 
     asyncio.run(scenario())
     assert application.driver.subscriptions.version == 0 or not application.done
+
+
+def test_what_is_not_on_this_disk_is_taken_from_the_hub(application):
+    """A driver on another machine: history is what the hub still has, and nothing is answered again."""
+    app = application
+
+    async def scenario():
+        got = []
+        async with app.client("p") as publisher:
+            await publisher.create_topic(f"{app.name}.reports")
+            await publisher.subscribe_channel(f"{app.name}-history", got.append, kind="fire")
+            await app.report(publisher, a_report(1), a_report(2))
+            await app.arrived(2)
+            await app.rounds(lambda: got)
+            await asyncio.to_thread(app.driver.store)
+            shutil.rmtree(app.folder)
+            await asyncio.to_thread(app.start)
+            await app.report(publisher, a_report(3))
+            await app.arrived(3)
+            await app.rounds(lambda: len(got) > 1)
+        assert [result.rows for result in got[1:]] == [[{"id": "r3", "so_far": 6, "beds": 90}]]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_on_disk_is_not_forgotten_by_a_driver_that_reads_it_again(application):
+    arrivals = application.driver.arrivals["reports"]
+    arrivals.stored = {stream: at + 5 for stream, at in arrivals.upto.items()}
+
+    assert arrivals.unwritten() is None
+
+
+def test_a_subscription_whose_first_changes_are_not_kept_is_there():
+    """The hub keeps a few of them; the first may be that it went."""
+    table = subscriptions.Table(plan=None)
+    for seq, on in enumerate((False, True, False, True)):
+        table.apply("s", on, {"kind": "fire"}, seq)
+
+    assert table.now == 1
+    assert table.came == {"s": {"kind": "fire"}}
+    table.apply("s", False, {}, 9)
+    assert table.now == 0
+
+
+def test_of_a_result_in_parts_those_that_are_missing_are_sent_again(nats, monkeypatch):
+    monkeypatch.setattr(publish, "MOST_BYTES", 10)
+    nats.add_stream("parts", subjects=["res.parts.>"])
+    rows = [("s", ["1111111", "2222222", "3333333"])]
+    (first,) = publish.publisher(nats.server, "parts", 1, "then")([("s", rows[0][1][:2])])
+    with JetStream(nats.server) as jetstream:
+        known = publish.already(jetstream, "parts", 0, "parts", 1)
+        (second,) = publish.publisher(nats.server, "parts", 1, "then", known)(rows)
+        ids = [each for some in jetstream.read("parts", 1, 9) for each in some.message_id]
+
+    assert (first["messages"], second["messages"], second["repeated"]) == (2, 1, 0)
+    assert ids == [b"parts/1/s/0", b"parts/1/s/1", b"parts/1/s/2"]
+
+
+def test_a_batch_that_is_repeated_is_looked_up(nats, tmp_path):
+    """Spark repeats a batch that was cut off, when the server has forgotten which messages it has seen."""
+    nats.add_stream("bridged")
+    note = tmp_path / "batch"
+    assert bridge._sent(nats.server, "bridged", note, 7, b"e/7/") == set()
+    with JetStream(nats.server) as jetstream:
+        jetstream.publish([("bridged.x", b"row", identity) for identity in ("e/6/0/9", "e/7/0/0", "e/7/1/0")])
+
+    assert bridge._sent(nats.server, "bridged", note, 7, b"e/7/") == {b"e/7/0/0", b"e/7/1/0"}
+    assert bridge._sent(nats.server, "bridged", note, 8, b"e/8/") == set()
 
 
 def test_channels_with_a_period_take_turns():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import pyarrow as pa
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from trimtab.pipeline.ledger import Positions
     from trimtab.pipeline.nats.wire import Server
 
-PAUSE_S: Final = 0.2
+PAUSE_S: Final = 0.2  # between two looks; as long as the last one took, if that is more,
+LONGEST_PAUSE_S: Final = 0.5  # up to this: on a machine that is full, fewer and larger pieces are less work
 FEW: Final = 20_000  # messages that this process reads sooner than Spark would
 AT_ONCE: Final = 200_000  # messages of a stream that Spark reads in one go
 MOST: Final = 400_000  # messages that wait to be taken
@@ -63,20 +65,23 @@ class Ahead(Generic[Piece]):
         return made
 
     def _follow(self) -> None:
-        while not self._stopping.wait(PAUSE_S):
+        pause_s = PAUSE_S
+        while not self._stopping.wait(pause_s):
             if self._waiting >= MOST:
                 continue
+            began = time.monotonic()
             try:
                 self._step()
             except Exception as trouble:  # and once more, until somebody hears of it
                 with self._turn:
                     self._trouble = trouble
                     self._turn.notify_all()
+            pause_s = min(max(PAUSE_S, time.monotonic() - began), LONGEST_PAUSE_S)
 
     def _step(self) -> None:
         last = {feed: {stream: self._jetstream.info(stream).last for stream in at} for feed, at in self._upto.items()}
         made, upto = [], {}
-        for feed, after in self._upto.items():
+        for feed, after in reversed(self._upto.items()):
             if last[feed] == after:
                 continue
             if any(last[feed][stream] - at > FEW for stream, at in after.items()):
@@ -85,6 +90,8 @@ class Ahead(Generic[Piece]):
             else:
                 upto[feed] = last[feed]
                 made.append(self._make(feed, after, upto[feed], self._read(after, upto[feed])))
+            if upto[feed] != last[feed]:  # those before it wait until it has been read as far as they have
+                break
         with self._turn:
             self._made += made
             for feed, places in upto.items():

@@ -53,14 +53,18 @@ def start(spark: SparkSession, server: Server, app: App, feed: Feed, folder: Pat
 
 
 def _sender(server: Server, feed: Feed, app: str, folder: Path) -> Any:
-    (subject,) = streams_of(feed, app).values()
+    ((stream, subject),) = streams_of(feed, app).items()
     epoch = _epoch(folder)
 
     def send(batch: DataFrame, number: int) -> None:
+        known = _sent(server, stream, folder / "batch", number, f"{epoch}/{number}/".encode())
+
         def publish(partition: int, rows: Iterable[Any]) -> Iterator[int]:
             def messages() -> Iterator[tuple[str, bytes, str]]:
                 for at, row in enumerate(rows):
-                    yield subject, row[0].encode(), f"{epoch}/{number}/{partition}/{at}"
+                    identity = f"{epoch}/{number}/{partition}/{at}"
+                    if identity.encode() not in known:
+                        yield subject, row[0].encode(), identity
 
             with JetStream(server) as jetstream:
                 yield jetstream.publish(messages())
@@ -68,6 +72,20 @@ def _sender(server: Server, feed: Feed, app: str, folder: Path) -> Any:
         batch.rdd.mapPartitionsWithIndex(publish).collect()
 
     return send
+
+
+def _sent(server: Server, stream: str, note: Path, number: int, prefix: bytes) -> set[bytes]:
+    """Messages of a batch that are stored already: Spark repeats one that was cut off, however long ago."""
+    with JetStream(server) as jetstream:
+        state = jetstream.info(stream)
+        words = note.read_text().split() if note.exists() else []
+        if len(words) != 2 or int(words[0]) != number:
+            fresh = note.with_suffix(".new")
+            fresh.write_text(f"{number} {state.last}")
+            fresh.replace(note)
+            return set()
+        ids = (each for rows in jetstream.read(stream, int(words[1]) + 1, state.last) for each in rows.message_id)
+        return {each for each in ids if each is not None and each.startswith(prefix)}
 
 
 def _epoch(folder: Path) -> str:

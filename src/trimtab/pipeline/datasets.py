@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -53,6 +55,7 @@ class Writing:
     rows: DataFrame | None
     good: Path
     bad: Path
+    needed: float  # what is on disk from there on is not forgotten
 
     def write(self) -> int:
         """How many do not fit the feed's schema; they are written too, elsewhere."""
@@ -69,8 +72,9 @@ class Writing:
     def _write(self, rows: DataFrame, path: Path) -> None:
         """All or nothing, in place of what a run may have written that was cut off right after; and forget the old."""
         tables.write(rows, path)
-        for old in path.parent.glob("after-*"):
-            if tables.age_s(old) > self.feed.retention_s + LAST_LOOK_S:
+        known = sorted(path.parent.glob("after-*"), key=tables.begins)
+        for old, following in itertools.pairwise(known):
+            if tables.age_s(old) > self.feed.retention_s + LAST_LOOK_S and tables.begins(following) <= self.needed:
                 shutil.rmtree(old, ignore_errors=True)
 
 
@@ -88,11 +92,18 @@ class Arrivals:
         self._folder = folder / "feeds" / feed.name
         self._rejects = folder / "rejects" / feed.name
         self._segments: list[Segment] = []
+        self.needed_by: list[Callable[[], int]] = []  # who needs all files from some position on, however old
+
+    @property
+    def is_new_here(self) -> bool:
+        """Whether nothing of it was ever on this machine."""
+        return not self._folder.exists()
 
     def start(self, after: Positions, stored: Positions) -> None:
         """Begin after these positions."""
         self.upto = {stream: after.get(stream, 0) for stream in self.streams}
         self.stored = {stream: stored.get(stream, 0) for stream in self.streams}
+        self._folder.mkdir(parents=True, exist_ok=True)
 
     def last(self, jetstream: JetStream) -> Positions:
         return {stream: jetstream.info(stream).last for stream in self.streams}
@@ -149,20 +160,31 @@ class Arrivals:
             [], f"{schema_ddl(self.feed.schema)}, {STREAM} STRING, {SEQ} LONG, {TIME} TIMESTAMP"
         )
 
-    def history(self, upto: Positions, after: Mapping[str, int] | None = None) -> DataFrame:
-        """Everything after and up to these positions: from disk, and what is not there yet."""
+    def history(self, upto: Positions) -> DataFrame:
+        """Everything up to these positions: from disk, as far as that is kept, and what is not there yet."""
+        return self._whole(upto, {}, self.feed.retention_s)
+
+    def since(self, after: Positions, upto: Positions) -> DataFrame:
+        """Everything after and up to these positions, however old."""
+        return self._whole(upto, after, math.inf)
+
+    def _whole(self, upto: Positions, after: Mapping[str, int], younger_s: float) -> DataFrame:
         rows, _ = self.between(self.stored, upto)
         stored = sum(self.stored.values())
-        whole = tables.with_files(rows, self._folder, "after-*", self.feed.retention_s, before=stored)
-        return whole.where(_within(after or {}, upto))
+        return tables.with_files(rows, self._folder, "after-*", younger_s, before=stored).where(_within(after, upto))
 
     def unwritten(self) -> Writing | None:
         """What is not on disk yet, if anything."""
-        if self.stored == self.upto:
+        # A driver that has just begun may read again what is on disk already.
+        upto = {stream: max(at, self.stored[stream]) for stream, at in self.upto.items()}
+        if self.stored == upto:
             return None
-        rows, _ = self._parsed(self.stored, self.upto)
+        rows, _ = self._parsed(self.stored, upto)
         name = f"after-{'-'.join(str(at) for at in self.stored.values())}"
-        return Writing(self.feed, dict(self.upto), rows, self._folder / name, self._rejects / name)
+        return Writing(self.feed, upto, rows, self._folder / name, self._rejects / name, self._needed())
+
+    def _needed(self) -> float:
+        return min((each() for each in self.needed_by), default=math.inf)
 
     def written(self, part: Writing, bad: int) -> None:
         """That is on disk now."""
@@ -195,12 +217,15 @@ class Keyed:
         self._folder = folder / "keyed" / dataset.name
         self._base: tables.Settled | None = None
         self._at: Positions = {}
+        self._partial = False  # made of less than there once was
+        arrivals.needed_by.append(self._snapshot_at)
 
     def rows(self, upto: Positions) -> DataFrame:
         """As of these positions."""
         begins = self._arrivals.begins
-        if self._base is None or any(self._at[s] > upto[s] or self._at[s] < begins[s] for s in upto):
-            # An execution that is repeated may have gone back, further than the memory does.
+        whole = self._partial and bool(self._older(upto))
+        if self._base is None or whole or any(self._at[s] > upto[s] or self._at[s] < begins[s] for s in upto):
+            # An execution that is repeated may have gone back, further than the memory does, or than snapshots do.
             base = tables.latest(self._from_disk(upto), self.dataset.key)
         elif self._at == upto:
             return self._base.rows
@@ -215,11 +240,20 @@ class Keyed:
 
     def _from_disk(self, upto: Positions) -> DataFrame:
         """The newest snapshot that is not too new, and all that came after it."""
-        older = [at for at in self._snapshots() if all(at[stream] <= upto[stream] for stream in upto)]
+        older = self._older(upto)
+        self._partial = not older and bool(self._snapshots())
         if not older:
-            return self._arrivals.history(upto)
+            return self._arrivals.since({}, upto)
         at = older[-1]
-        return tables.with_files(self._arrivals.history(upto, at), self._folder, self._path(at).name)
+        return tables.with_files(self._arrivals.since(at, upto), self._folder, self._path(at).name)
+
+    def _older(self, upto: Positions) -> list[Positions]:
+        """Snapshots of that or an earlier time."""
+        return [at for at in self._snapshots() if all(at[stream] <= upto[stream] for stream in upto)]
+
+    def _snapshot_at(self) -> int:
+        """What came after the newest snapshot is nowhere but in the feed's files."""
+        return sum(self._snapshots()[-1].values()) if self._snapshots() else 0
 
     def snapshot(self) -> Callable[[], None] | None:
         """What writes one, if there is anything new."""

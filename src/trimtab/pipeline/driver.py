@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
-
 from trimtab.fleet.channels import RESULTS
 from trimtab.pipeline import bridge, publish, tables
 from trimtab.pipeline.ahead import Ahead
@@ -29,7 +27,6 @@ from trimtab.pipeline.nats.jetstream import JetStream
 from trimtab.pipeline.nats.source import NatsSource
 from trimtab.pipeline.plan import pays, with_time
 from trimtab.pipeline.sql import functions
-from trimtab.pipeline.sql.share import SUB
 from trimtab.pipeline.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -188,11 +185,15 @@ class Driver:
         last = {name: arrivals.last(self._jetstream) for name, arrivals in self.arrivals.items()}
         for name, plan in self.plans.items():
             before = self.ledger.channels.get(name)
-            fitting = (before or Execution(0, {}, {})).fitting({feed: last[feed] for feed in plan.feeds}, last)
+            ends = [{feed: last[feed] for feed in some} for some in (plan.feeds, plan.datasets)]
+            fitting = (before or Execution(0, {}, {})).fitting(*ends)
             if fitting != before:
                 self.ledger.write_channel(self._jetstream, name, fitting)
         for name, arrivals in self.arrivals.items():
             known = self.ledger.stored.get(name, last[name])
+            if name in self.ledger.stored and arrivals.is_new_here:
+                log.warning("feed %s: what was stored is not in %s; taking what the hub still has", name, self._folder)
+                known = {stream: self._jetstream.info(stream).first - 1 for stream in last[name]}
             stored = {stream: min(known.get(stream, end), end) for stream, end in last[name].items()}
             if stored != self.ledger.stored.get(name):
                 self.ledger.write_stored(self._jetstream, name, stored)
@@ -373,11 +374,10 @@ class Driver:
         return self.spark.sql(with_time(sql, execution.at))
 
     def _publish(self, name: str, execution: Execution, results: DataFrame, *, repeated: bool) -> dict[str, int]:
+        known: set[str] = set()
         if repeated:
             known = publish.already(self._jetstream, RESULTS, execution.results, name, execution.number)
-            if known:
-                results = results.where(~F.col(SUB).isin(sorted({each.split("/")[2] for each in known})))
-        send = publish.publisher(self._server, name, execution.number, execution.at)
+        send = publish.publisher(self._server, name, execution.number, execution.at, known)
         return publish.total(results.rdd.mapPartitions(send).collect())
 
     def _commit(self, name: str, execution: Execution) -> None:

@@ -34,21 +34,19 @@ class Execution:
     results: int = 0  # place in the stream of results when it began
     done: bool = True
 
-    def fitting(self, feeds: Mapping[str, Positions], last: Mapping[str, Positions]) -> Execution:
-        """The same where the channel reads these feeds, and streams end here: one may have been made anew."""
+    def fitting(self, feeds: Mapping[str, Positions], datasets: Mapping[str, Positions]) -> Execution:
+        """The same for a channel that reads these, and streams that end here: one may have been made anew."""
 
-        def within(said: Mapping[str, Positions]) -> dict[str, Positions]:
+        def within(said: Mapping[str, Positions], last: Mapping[str, Positions]) -> dict[str, Positions]:
             return {
                 feed: {stream: min(said.get(feed, {}).get(stream, end), end) for stream, end in ends.items()}
-                for feed, ends in feeds.items()
+                for feed, ends in last.items()
             }
 
-        datasets = {
-            feed: {stream: min(at, last[feed][stream]) for stream, at in upto.items() if stream in last[feed]}
-            for feed, upto in self.datasets.items()
-            if feed in last
-        }
-        return replace(self, after=within(self.after), upto=within(self.upto), datasets=datasets)
+        return replace(
+            self, after=within(self.after, feeds), upto=within(self.upto, feeds),
+            datasets=within(self.datasets, datasets),
+        )  # fmt: skip
 
 
 @dataclass(slots=True)

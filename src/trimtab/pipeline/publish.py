@@ -8,7 +8,7 @@ from trimtab.pipeline.nats.jetstream import JetStream
 from trimtab.pipeline.sql.share import RANK, SUB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from trimtab.pipeline.nats.wire import Server
 
@@ -25,9 +25,12 @@ def grouped(sql: str, columns: Sequence[str]) -> str:
 
 
 def publisher(
-    server: Server, channel: str, execution: int, at: str
+    server: Server, channel: str, execution: int, at: str, known: Collection[str] = ()
 ) -> Callable[[Iterable[Any]], Iterator[dict[str, int]]]:
-    """What a Spark task does with its share of the results; it answers with counts."""
+    """What a Spark task does with its share of the results, but for messages that are ``known``; answers with counts.
+
+    The same results make the same messages, also where one is so large that it comes in parts.
+    """
 
     def publish(results: Iterable[Any]) -> Iterator[dict[str, int]]:
         counts = dict.fromkeys(COUNTS, 0)
@@ -36,11 +39,14 @@ def publisher(
             for sub, rows in results:
                 counts["subscriptions"] += 1
                 for part, some in enumerate(_parts(rows, counts)):
+                    identity = f"{channel}/{execution}/{sub}/{part}"
+                    if identity in known:
+                        continue
                     counts["messages"] += 1
                     counts["rows"] += len(some)
                     head = f'{{"execution": {execution}, "at": "{at}", "part": {part}, "rows": ['
                     data = f"{head}{', '.join(some)}]}}".encode()
-                    yield f"res.{channel}.{sub}", data, f"{channel}/{execution}/{sub}/{part}"
+                    yield f"res.{channel}.{sub}", data, identity
 
         with JetStream(server) as jetstream:
             counts["repeated"] = jetstream.publish(messages())
@@ -67,7 +73,7 @@ def _parts(rows: list[str], counts: dict[str, int]) -> Iterator[list[str]]:
 
 
 def already(jetstream: JetStream, stream: str, after: int, channel: str, execution: int) -> set[str]:
-    """Subscriptions that have this execution's result, found by reading what was stored after ``after``."""
+    """Messages of this execution that are stored, found by reading what came after ``after``."""
     found = set()
     last = jetstream.info(stream).last
     if last > after:

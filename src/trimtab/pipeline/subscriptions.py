@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -42,7 +41,7 @@ class Table:
     came: dict[str, dict[str, Any]] = field(default_factory=dict)  # id -> parameters, after ``version``
     went: set[str] = field(default_factory=set)
     changed: int = 0  # the place of the last change
-    indexes: dict[str, tuple[DataFrame, tuple[int, ...]]] = field(default_factory=dict)  # name -> rows, levels
+    indexes: dict[str, tuple[Settled, tuple[int, ...]]] = field(default_factory=dict)  # name -> rows, levels
 
     @property
     def count(self) -> int:
@@ -53,13 +52,16 @@ class Table:
         return self.count + len(self.came) - len(self.went)
 
     def apply(self, identity: str, on: bool, params: dict[str, Any], seq: int) -> None:
-        """It came, or it went: the hub tells of nothing that stays as it is."""
+        """It came, or it went: the hub tells of nothing that stays as it is.
+
+        But it keeps the last few changes only, so the first that is heard of may be that it went.
+        """
         self.changed = seq
         if on and identity in self.went:
             self.went.remove(identity)
         elif on:
             self.came[identity] = params
-        elif self.came.pop(identity, None) is None:
+        elif self.came.pop(identity, None) is None and self.base is not None:
             self.went.add(identity)
 
 
@@ -129,7 +131,7 @@ class Subscriptions:
         table.version = version
         table.came, table.went, table.changed = {}, set(), 0
         for index, _ in table.indexes.values():
-            self._when_free(partial(_drop, index))
+            self._when_free(index.drop)
         table.indexes = {}
         if old is not None:
             self._when_free(old.drop)
@@ -160,11 +162,12 @@ class Subscriptions:
                 if index.name not in table.indexes:
                     assert table.base is not None
                     table.base.rows.createOrReplaceTempView(SUBSCRIPTIONS)
-                    kept = self._spark.sql(index.sql).cache()
-                    known = tuple(row[0] for row in kept.select("_level").distinct().collect())
+                    # Cut from the view, or Spark would forget it as soon as the view is another channel's.
+                    kept = Settled(self._spark.sql(index.sql))
+                    known = tuple(row[0] for row in kept.rows.select("_level").distinct().collect())
                     table.indexes[index.name] = (kept, known)
                     self._with_changes(table).createOrReplaceTempView(SUBSCRIPTIONS)
-                made, found = table.indexes[index.name]
+                made, found = table.indexes[index.name][0].rows, table.indexes[index.name][1]
                 if table.came or table.went:
                     made, found = self._changed_index(table, index.sql, made, found)
             made.createOrReplaceTempView(index.name)
@@ -181,10 +184,6 @@ class Subscriptions:
         whole.createOrReplaceTempView(SUBSCRIPTIONS)
         kept = made.where(~F.col(SUB).isin(list(table.went)))
         return kept.unionByName(fresh), tuple({*levels, *found})
-
-
-def _drop(rows: DataFrame) -> None:
-    rows.unpersist()
 
 
 def latest_events(events: DataFrame) -> DataFrame:

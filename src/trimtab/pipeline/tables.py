@@ -68,9 +68,14 @@ def with_files(
     found = [
         str(path)
         for path in sorted(folder.glob(pattern))
-        if age_s(path) <= younger_s and (before is None or sum(map(int, path.name.split("-")[1:])) < before)
+        if age_s(path) <= younger_s and (before is None or begins(path) < before)
     ]
     return rows.sparkSession.read.schema(rows.schema).parquet(*found).unionAll(rows) if found else rows
+
+
+def begins(path: Path) -> int:
+    """The positions in its name added up; they grow from one to the next."""
+    return sum(map(int, path.name.split("-")[1:]))
 
 
 def write(rows: DataFrame, path: Path) -> None:
