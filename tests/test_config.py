@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from trimtab.config import FILE, Config, load
 from trimtab.control.settings import Settings
 from trimtab.errors import BadInput
+from trimtab.fleet.capacity import Capacity
 from trimtab.fleet.credentials import Tls
 
 
@@ -33,6 +35,15 @@ def refusal(folder, text):
     with pytest.raises(BadInput) as caught:
         load()
     return str(caught.value)
+
+
+def test_what_a_broker_can_carry_may_be_said(folder):
+    (folder / FILE).write_text("[broker]\nbandwidth = 12.5e6\nposition = [47.07, 15.44]\n")
+
+    capacity = load().broker
+
+    assert capacity == Capacity(bandwidth=12.5e6, position=(47.07, 15.44))
+    assert capacity.about()["cores"] == os.cpu_count()
 
 
 def test_without_a_file_the_defaults_hold():
@@ -130,9 +141,15 @@ def test_a_file_that_cannot_be_read_is_refused(folder):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[place]\nheadroom = 1\n", "trimtab.toml: there is no table [place]; known: [tls], [spark], [control]"),
-        ("tls = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark], [control]"),
-        ("[[tls]]\nenabled = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark], [control]"),
+        (
+            "[place]\nheadroom = 1\n",
+            "trimtab.toml: there is no table [place]; known: [tls], [spark], [broker], [control]",
+        ),
+        ("tls = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark], [broker], [control]"),
+        (
+            "[[tls]]\nenabled = true\n",
+            "trimtab.toml: there is no table [tls]; known: [tls], [spark], [broker], [control]",
+        ),
         ("[tls]\nenable = true\n", "trimtab.toml: [tls] has no key 'enable'; known: enabled, ca, cert, key"),
         ("[tls]\nenabled = 1\n", "trimtab.toml: [tls] enabled = 1 must be true or false"),
         ('[tls]\nenabled = "yes"\n', "trimtab.toml: [tls] enabled = 'yes' must be true or false"),
@@ -145,6 +162,9 @@ def test_a_file_that_cannot_be_read_is_refused(folder):
             "trimtab.toml: [tls] key = 'nowhere.pem' is not a file",
         ),
         ('[tls]\nca = "."\ncert = "cert.pem"\nkey = "key.pem"\n', "trimtab.toml: [tls] ca = '.' is not a file"),
+        ("[broker]\ncores = true\n", "trimtab.toml: [broker] cores = True must be a number"),
+        ("[broker]\nposition = [1]\n", "trimtab.toml: [broker] position = [1] must be [latitude, longitude]"),
+        ("[broker]\nbandwidth = 0\n", "broker: bandwidth must be more than zero, or left out, but is 0"),
     ],
 )
 @pytest.mark.usefixtures("pems")

@@ -10,6 +10,11 @@
     master = "local[2]"     # any setting of Spark, without the leading "spark."
     "driver.memory" = "8g"
 
+    [broker]
+    bandwidth = 12.5e6      # bytes/s that a broker carries, in and out; without, any number
+    cores = 4               # without, those of its machine
+    position = [47.07, 15.44]
+
     [control]
     policy = "trim"         # see control/settings.py
     period_s = 5
@@ -27,11 +32,15 @@ from typing import Any, Final
 
 from trimtab.control.settings import Settings
 from trimtab.errors import BadInput
+from trimtab.fleet.capacity import Capacity
 from trimtab.fleet.credentials import Tls
 
 FILE: Final = "trimtab.toml"
 CONTROL: Final = tuple(each.name for each in fields(Settings))
-KNOWN: Final = {"tls": ("enabled", "ca", "cert", "key"), "spark": (), "control": CONTROL}  # table -> keys; none: any
+BROKER: Final = tuple(each.name for each in fields(Capacity))
+KNOWN: Final = {  # table -> keys; none: any
+    "tls": ("enabled", "ca", "cert", "key"), "spark": (), "broker": BROKER, "control": CONTROL,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,7 @@ class Config:
     tls: bool | Tls = False
     spark: dict[str, str] = field(default_factory=dict)
     control: Settings = field(default_factory=Settings)
+    broker: Capacity = field(default_factory=Capacity)
 
 
 def load() -> Config:
@@ -60,7 +70,20 @@ def load() -> Config:
             if KNOWN[table] and key not in KNOWN[table]:
                 raise BadInput(f"{path}: [{table}] has no key '{key}'; known: {', '.join(KNOWN[table])}")
     control = _control(path, content.get("control", {}))
-    return Config(_tls(path, content.get("tls", {})), _spark(path, content.get("spark", {})), control)
+    broker = _broker(path, content.get("broker", {}))
+    return Config(_tls(path, content.get("tls", {})), _spark(path, content.get("spark", {})), control, broker)
+
+
+def _broker(path: Path, table: dict[str, Any]) -> Capacity:
+    for key, value in table.items():
+        parts = value if key == "position" and isinstance(value, list) and len(value) == 2 else [value]
+        right = "[latitude, longitude]" if key == "position" else "a number"
+        if any(not isinstance(each, (int, float)) or isinstance(each, bool) for each in parts) or (
+            key == "position" and len(parts) != 2
+        ):
+            raise BadInput(f"{path}: [broker] {key} = {value!r} must be {right}")
+    position = table.get("position")
+    return Capacity(table.get("bandwidth"), table.get("cores"), (position[0], position[1]) if position else None)
 
 
 def _control(path: Path, table: dict[str, Any]) -> Settings:

@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import workloads
 
-from trimtab.control.decide import NoPlan, Question, decide, rehomed, worth_it
+from trimtab.control.decide import NoPlan, Question, decide, rehomed, warm_up, worth_it
+from trimtab.control.detectors import overload
 from trimtab.control.plan import Levels, Plan, in_order
-from trimtab.control.view import View
-from trimtab.errors import BadInput, UnknownName
+from trimtab.control.settings import Settings
+from trimtab.control.view import View, informed
+from trimtab.errors import BadInput, MissingColumn, UnknownName
 from trimtab.model.ids import Ids
 from trimtab.model.placement import UNPLACED
 from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
@@ -168,6 +170,43 @@ def test_the_order_has_every_mover_once(view, most, seed):
 
     assert len(set(chosen.tolist())) == len(chosen) == min(most, len(movers))
     assert set(chosen.tolist()) <= set(movers.tolist())
+
+
+def test_too_much_is_said_of_each_broker_and_of_all_of_them_together():
+    """One of four is strong and the others are full: together they are not."""
+    strong = view_of([60, 0.49, 0.49, 0.49], [0, 1, 2, 3], 4, bandwidth=[200.0, 1.0, 1.0, 1.0])
+    full = view_of([9, 9, 9], [0, 1, 2], bandwidth=[20.0, 20.0, 20.0])
+
+    (one,) = overload(strong, Settings())
+    (all_,) = overload(full, Settings())
+
+    assert str(one) == "b1, b2, b3 above 85% of bandwidth: 98% at most"
+    assert str(all_).endswith("all brokers together are at 90%, so moving cannot mend it: add 1 like them")
+
+
+def test_what_the_registry_knows_of_brokers_and_clients_is_in_the_question():
+    snapshot = Snapshot(0.0, fleet([1, 1], 2))
+    brokers = {"b0": {"bandwidth": 9.0, "cores": 2.0, "position": [1.0, 2.0]}}
+    brokers["b1"] = brokers["b0"] | {"bandwidth": None}
+    clients = {"c0": {"position": [3.0, 4.0]}, "c1": {"position": None}}
+
+    some = informed(snapshot, brokers, clients).workload
+    every = informed(snapshot, brokers, clients | {"c1": clients["c0"]}).workload
+
+    assert (some.brokers.bandwidth, some.clients.lat) == (None, None)
+    assert some.brokers.cores.tolist() == [2.0, 2.0]
+    assert some.brokers.lon.tolist() == [2.0, 2.0]
+    assert every.clients.lat.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("name", policies("client"))
+def test_any_policy_can_be_compiled_before_it_is_needed(name):
+    warm_up(name)
+
+
+def test_a_policy_that_needs_places_says_what_is_missing():
+    with pytest.raises(MissingColumn, match="lat"):
+        decide(view_of([1, 2, 3], [0, 0, 0]), asked(policy="client/nearest"))
 
 
 def test_a_broken_snapshot_is_refused():

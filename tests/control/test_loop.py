@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,9 @@ from tests.control.test_decide import fleet
 
 from trimtab.control.decide import NoPlan
 from trimtab.control.loop import Loop
-from trimtab.control.plan import Plan
+from trimtab.control.pilot import Pilot
+from trimtab.control.plan import Levels, Plan, Step
+from trimtab.control.progress import FAILED
 from trimtab.control.settings import Settings
 from trimtab.control.throttle import Throttle
 from trimtab.control.view import View
@@ -32,9 +35,11 @@ class Fleet:
         self.homes = {f"c{at}": "b0" for at in range(len(rates))}
         self.alive = [f"b{at}" for at in range(brokers)]
 
+    def view(self, at):
+        return View.of(Snapshot(at, fleet(self.rates, self.brokers)), self.homes, self.alive)
+
     def look(self, now, *, carry_out=True, at=None):
-        snapshot = Snapshot(now if at is None else at, fleet(self.rates, self.brokers))
-        made = self.loop.step(now, View.of(snapshot, self.homes, self.alive))
+        made = self.loop.step(now, self.view(now if at is None else at))
         if carry_out and isinstance(made, Plan):
             self.homes |= {each.client: each.target for each in made.steps}
             self.loop.moved(now, made.steps)
@@ -191,3 +196,82 @@ def test_shedders_shed():
         assert sum(trace.moves) > 10
         assert trace.spread[-1] < trace.spread[0]
     assert len(CASES) >= 15
+
+
+def test_a_controller_that_takes_over_knows_who_has_moved_and_how_many():
+    settings = Settings(budget=1.0, cool_s=1000.0)
+    there = Fleet(Loop(settings))
+    there.look(0.0)
+    first = there.look(5.0)
+    there.look(10.0)
+    kept = json.loads(json.dumps(there.loop.memory(10.0)))
+
+    there.loop = Loop(settings, there.loop.number)
+    there.loop.remember(kept)
+    there.rates = RATES[::-1]
+    there.look(15.0)
+    again = there.look(20.0)
+
+    moved = {each.client for each in first.steps}
+    assert set(there.loop.question.frozen) == moved
+    assert there.loop.question.most == len(RATES) - len(moved)
+    assert isinstance(again, NoPlan) or not {each.client for each in again.steps} & moved
+
+
+def test_a_plan_that_was_taken_back_has_done_what_it_should():
+    """It makes things worse, as it said it would."""
+    there = Fleet(Loop(Settings(budget=1.0)))
+    there.homes = {f"c{at}": f"b{at % 3}" for at in range(len(RATES))}
+    level = Levels.of(there.view(0.0).load())
+    there.homes = dict.fromkeys(there.homes, "b0")
+    uneven = Levels.of(there.view(0.0).load())
+    there.look(0.0)
+
+    there.loop.ended(0.0, Plan(1, 0.0, ("taken back",), "roll back", (), level, uneven))
+    there.look(10.0, carry_out=False)
+
+    assert there.loop.outcome.helped
+    assert there.loop.verdicts == [there.loop.outcome]
+
+
+def test_what_will_never_be_measured_is_said():
+    there = Fleet(Loop(Settings(budget=1.0)))
+    there.look(0.0)
+    assert isinstance(there.look(5.0), Plan)
+
+    there.alive = there.alive[:2]
+    there.look(6.0)
+
+    assert [each.unmeasured for each in there.loop.verdicts] == ["a broker has come or gone before"]
+
+
+def test_nobody_goes_to_a_broker_that_is_to_be_removed():
+    there = Fleet(Loop(Settings(budget=1.0)))
+    there.loop.leaving = {"b2": 1000.0}
+    there.look(0.0)
+    made = there.look(5.0)
+
+    assert {each.target for each in made.steps} == {"b1"}
+
+
+def test_while_it_is_paused_a_plan_goes_on_only_for_those_without_a_home():
+    for source, begun in (("b0", []), ("", [0])):
+        pilot = Pilot(Settings())
+        nothing = Levels(0.0, 0.0, 0.0)
+        pilot.begin(0.0, Plan(1, 0.0, (), "trim", (Step("c0", source, "b1"),), nothing, nothing))
+
+        assert pilot.due(paused=True) == begun
+        assert pilot.due() == [0]
+
+
+def test_who_is_on_the_way_to_a_home_is_not_given_another():
+    there = Fleet(Loop(Settings()))
+    pilot = Pilot(Settings())
+    there.alive = ["b1", "b2"]
+    plan = pilot.look(0.0, there.view(0.0))
+    pilot.begin(0.0, plan)
+
+    assert pilot.look(5.0, there.view(5.0)) is None
+    for row in range(len(plan.steps) - 1):
+        pilot.came_of(5.0, row, FAILED)
+    assert isinstance(pilot.look(10.0, there.view(10.0)), Plan)

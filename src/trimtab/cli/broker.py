@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from trimtab.cli import output
+
+if TYPE_CHECKING:
+    from trimtab.fleet.capacity import Capacity
 
 
 @click.command()
@@ -19,24 +23,36 @@ from trimtab.cli import output
 @click.option("--area", default="area", show_default=True, help="Brokers of one area reach each other directly.")
 @click.option("--stores", type=click.Choice(["1", "3", "5"]), default="1", show_default=True,
               help="Servers that store persistent topics.")  # fmt: skip
+@click.option("--bandwidth", type=float, metavar="BYTES/S", help="That it carries, in and out [default: any].")
+@click.option("--cores", type=float, metavar="N", help="That it may use [default: those of its machine].")
+@click.option("--position", type=(float, float), metavar="LAT LON", help="Where it is, in degrees.")
 @click.option("--home", type=click.Path(file_okay=False), help="Its folder [default: beside the fleet file].")
 @output.json_option
 def broker(
     name: str, join: str, listen: str, port: int | None, mqtt_port: int | None, area: str, stores: str,
-    home: str | None, as_json: bool,
+    bandwidth: float | None, cores: float | None, position: tuple[float, float] | None, home: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Start a broker that joins a fleet, until Ctrl-C."""
-    asyncio.run(_broker(name, Path(join), listen, port, mqtt_port, area, int(stores), home, as_json))
+    """Start a broker that joins a fleet, until Ctrl-C.
+
+    What it can carry is also read from [broker] of trimtab.toml.
+    """
+    from trimtab.config import load
+    from trimtab.fleet.capacity import Capacity
+
+    known = load().broker
+    capacity = Capacity(bandwidth or known.bandwidth, cores or known.cores, position or known.position)
+    asyncio.run(_broker(name, Path(join), listen, port, mqtt_port, area, int(stores), capacity, home, as_json))
 
 
 async def _broker(
     name: str, join: Path, listen: str, port: int | None, mqtt: int | None, area: str, stores: int,
-    home: str | None, as_json: bool,
+    capacity: Capacity, home: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     from trimtab.cli.up import show, told, until_told_to_stop
     from trimtab.fleet.launch import Launch
 
-    async with Launch(Path(home) if home else join.parent, host=listen, area=area, on_restart=told) as launch:
+    folder = Path(home) if home else join.parent
+    async with Launch(folder, host=listen, area=area, on_restart=told, capacity=capacity) as launch:
         launch.join(join)
         await launch.start_broker(name, port=port, mqtt_port=mqtt, stores=stores)
         await launch.ready([name])

@@ -22,6 +22,8 @@ def remove_broker(name: str, reason: str, home: str | None, as_json: bool) -> No
     answer = with_fleet(home, lambda ask: ask("admin.control", asked))
     if answer["applied"]:
         with_fleet(home, lambda ask: follow(ask, answer["plan"]["number"], quiet=as_json))
+        if name not in with_fleet(home, lambda ask: ask("admin.control", {"verb": "status"}))["leaving"]:
+            raise BadInput(f"somebody has stopped that; '{name}' goes on")
     left = carry_out(home, "admin.drain", {"broker": name}, quiet=as_json)  # topics, and whoever came meanwhile
     if stuck := [each for each in left if each["phase"] == "rolled back"]:
         raise BadInput(f"{len(stuck)} topics or clients cannot leave '{name}', which goes on: {stuck[0]['reason']}")

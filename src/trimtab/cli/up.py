@@ -54,7 +54,7 @@ async def _up(
     config = load()
     chosen = config.tls if tls is None else tls
     names = [f"b{number}" for number in range(1, brokers + 1)]
-    async with Launch(home, tls=chosen, executors=executors, on_restart=told) as launch:
+    async with Launch(home, tls=chosen, executors=executors, on_restart=told, capacity=config.broker) as launch:
         with output.progress(quiet=as_json) as bar:
             step = bar.add_task("starting", total=brokers + 2 + (app is not None))
             await launch.start_hub()

@@ -72,14 +72,14 @@ def _show(said: dict[str, Any], at: int | None) -> None:
         before, then, seen = plan["before"], plan["predicted"], outcome.get("measured")
         rows += [
             ("policy", plan["policy"]),
-            ("allowed", f"{question['most']:,} moves; {len(question['frozen']):,} clients had moved not long ago"),
+            ("allowed", _allowed(question)),
             ("before", _levels(before)), ("predicted", _levels(then)),
-            ("measured", _levels(seen) if seen else "not yet"),
+            ("measured", _levels(seen) if seen else _not_measured(outcome)),
         ]  # fmt: skip
         if outcome.get("said") and outcome.get("said_before"):
             told = f"spread {outcome['said_before']['spread']:.3f} -> {outcome['said']['spread']:.3f}"
             rows.append(("as brokers say", f"{told}, with all that passes through them"))
-        if "helped" in outcome:
+        if outcome.get("helped") is not None:
             rows.append(("it helped", "yes" if outcome["helped"] else "no, not half of what was predicted"))
         states = outcome.get("states", [])
         count = {state: states.count(state) for state in dict.fromkeys(states)}
@@ -91,6 +91,18 @@ def _show(said: dict[str, Any], at: int | None) -> None:
             state = states[at] if at < len(states) else "under way"
             rows.append(("this one", f"{client} from {source or 'a broker that was away'} to {target}: {state}"))
     output.print_table(f"decision {question['number']}", ["", ""], rows, left=range(2))
+
+
+def _allowed(question: dict[str, Any]) -> str:
+    if question["leaving"]:
+        return f"everybody off '{question['leaving']}', and nobody else"
+    if question["only_lost"]:
+        return "whoever had no home, and nobody else"
+    return f"{question['most']:,} moves; {len(question['frozen']):,} clients had moved not long ago"
+
+
+def _not_measured(outcome: dict[str, Any]) -> str:
+    return f"never: {outcome['unmeasured']}" if outcome.get("unmeasured") else "not yet"
 
 
 def _levels(said: dict[str, float]) -> str:

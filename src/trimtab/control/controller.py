@@ -15,12 +15,13 @@ import nats.errors
 from trimtab.control import asked
 from trimtab.control.decide import NoPlan, Question, decide, policy_named, warm_up
 from trimtab.control.lease import RENEW_S, Lease
+from trimtab.control.loop import Outcome
 from trimtab.control.newcomers import Newcomers
 from trimtab.control.pilot import Pilot
 from trimtab.control.plan import Levels, Plan
 from trimtab.control.progress import FAILED, MOVED, MOVING, Progress
 from trimtab.control.record import Record
-from trimtab.control.view import View
+from trimtab.control.view import View, informed
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import wire
 from trimtab.fleet.keeper import CONTROL
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.controller")
 TICK_S: Final = 0.2  # between looks at moves, and at who is there
 OLD_S: Final = 30.0  # a measurement that is older is none
+LEAVE_S: Final = 900.0  # that a broker may take to be removed; then it is used again
 OVER: Final = {str(phase) for phase in Phase if phase.over}
 
 
@@ -57,9 +59,9 @@ class Controller:
         self._snapshot: tuple[int, Snapshot] | None = None
         self._view: View | None = None
         self._looked = self._throttled = -1e9
-        self._verified: Plan | None = None  # the last one of which it is known whether it helped
         self.leads = False
-        self._paused = "from the start" if paused else ""  # why
+        self._paused = ""  # why
+        self._begins_paused = paused
         self._deciding = asyncio.Lock()  # one at a time, the loop or somebody who asks
         self._newcomers = Newcomers()
         self._listening: list[Subscription] = []
@@ -69,16 +71,20 @@ class Controller:
         bucket = await self._connection.jetstream().key_value(CONTROL)
         self._record = Record(self._connection, bucket)
         self._lease = Lease(bucket, self.name)
+        first = False
         with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
-            await self._lease.try_to_hold()
+            first = await self._lease.try_to_hold()
+        self._begins_paused = self._begins_paused and first  # whoever takes over does as the one before did
         renewing = asyncio.create_task(self._renew())
         try:
             while True:
                 try:
                     async with self._deciding:
                         await self._turn()
-                except (BadInput, nats.errors.Error, TimeoutError, OSError) as error:
+                except (Unreachable, nats.errors.Error, TimeoutError, OSError) as error:
                     self._say(f"waiting for the hub: {error}")
+                except BadInput as error:
+                    self._say(f"nothing can be decided: {error}")
                 await asyncio.sleep(TICK_S)
         finally:
             renewing.cancel()
@@ -98,12 +104,10 @@ class Controller:
 
     async def _turn(self) -> None:
         if self._lease.held != self.leads:
-            self.leads = self._lease.held
-            if self.leads:
+            await self._stop_listening()
+            if self._lease.held:
                 await self._take_over()
-            else:
-                for each in self._listening:
-                    await each.unsubscribe()
+            self.leads = self._lease.held
         if not self.leads:
             self._say(
                 "standing by: another controller leads" if self._connection.is_connected else "waiting for the hub"
@@ -115,28 +119,39 @@ class Controller:
             await self._look()
 
     async def _take_over(self) -> None:
-        """Go on where the one before was: with its plan, if the rest of it still helps."""
-        answers = {"admin.control": self._answer, "admin.place": self._place}
-        self._listening = [
-            await self._connection.subscribe(subject, cb=wire.answering(answer)) for subject, answer in answers.items()
-        ]
+        """Go on where the one before was: with its plan, if the rest of it still helps, and with what it knew."""
         state = await self._record.read_state()
         numbers = await self._record.numbers()
         doing = Progress.from_json(state["progress"]) if state.get("progress") else None
         self._pilot = Pilot(self.settings, max([*numbers, 0]), doing)
+        self._pilot.loop.remember(state.get("memory", {}))
         if numbers:
-            await self._tell_if_never_begun(numbers[-1], doing)
-        self._paused = state.get("paused", self._paused)
+            await self._tell_of_the_last(numbers[-1], doing)
+        self._paused = state.get("paused") or ("from the start" if self._begins_paused else "")
+        self._begins_paused = False
+        answers = {"admin.control": self._answer, "admin.place": self._place}
+        for subject, answer in answers.items():
+            self._listening.append(await self._connection.subscribe(subject, cb=wire.answering(answer)))
         self._say(f"{self.name} leads" + (", and goes on with a plan" if doing else ""))
 
-    async def _tell_if_never_begun(self, number: int, doing: Progress | None) -> None:
-        """The one before may have died when its last decision was written down, and nothing of it begun."""
+    async def _stop_listening(self) -> None:
+        while self._listening:
+            await self._listening.pop().unsubscribe()
+
+    async def _tell_of_the_last(self, number: int, doing: Progress | None) -> None:
+        """The one before may have died when its last decision was written down, and nothing of it begun; or when it was
+        carried out, and nobody had seen yet what came of it."""
         said = await self._record.decision(number)
-        if said["plan"] and not said["outcome"] and (doing is None or doing.plan.number != number):
+        if not said["plan"] or (doing is not None and doing.plan.number == number):
+            return
+        if not said["outcome"]:
             plan = Plan.from_json(said["plan"])
             dropped = Progress(plan, plan.at, ended=plan.at)
             dropped.drop("its controller died before it began")
             await self._record.came_of_it(number, dropped.outcome())
+        elif "helped" not in said["outcome"]:
+            unseen = Outcome(Plan.from_json(said["plan"]), 0.0, unmeasured="the controller that made it died before")
+            await self._record.came_of_it(number, said["outcome"] | unseen.as_json())
 
     # Looking.
 
@@ -157,7 +172,8 @@ class Controller:
         if self._snapshot is None or time.time() - self._snapshot[1].at > OLD_S:
             return None
         said = await wire.ask(self._connection, "admin.state", {"kind": "client"}, 5.0)
-        snapshot, alive = self._snapshot[1], set(said["alive"])
+        about, _ = await self._brokers()
+        snapshot, alive = informed(self._snapshot[1], about, said["entries"]), set(said["alive"])
         there = set(snapshot.workload.clients.ids)
         # Whoever is not there counts for nothing, but must have a home that is alive when it comes back.
         homes = {
@@ -165,19 +181,25 @@ class Controller:
             for name, each in said["entries"].items()
             if name in there or each["home"] not in alive
         }
-        return View.of(snapshot, homes, said["alive"])
+        leaving = self._pilot.loop.leaving
+        for name in [each for each, until in leaving.items() if each not in about or until < time.time()]:
+            del leaving[name]
+        emptied = {name for name in leaving if name not in set(homes.values())}  # as good as gone
+        return View.of(snapshot, homes, [name for name in said["alive"] if name not in emptied])
 
     async def _look(self) -> None:
         view = await self._see()
         self._view = view
         if view is None:
             self._newcomers = Newcomers()
+            self._pilot.loop.found.clear()
             await self._rehome_without_measurement()
             self._say("waiting for a measurement of the fleet: is the pipeline running? (trimtab pipeline)")
             return
         # Beside everything else, for the lease must be renewed meanwhile.
         pilot = self._pilot
         made = await asyncio.to_thread(pilot.look, time.time(), view, paused=bool(self._paused))
+        self._refuse_if_another_leads()
         self._newcomers.look(view, pilot.loop.unfit(time.time(), view))
         await self._verify()
         if made is not None and pilot.loop.question is not None:
@@ -210,13 +232,18 @@ class Controller:
         return plan
 
     async def _verify(self) -> None:
-        """Tell what came of the last plan, once that was measured."""
-        outcome = self._pilot.loop.outcome
-        if outcome is None or outcome.helped is None or outcome.plan is self._verified:
-            return
-        self._verified = outcome.plan
-        said = (await self._record.decision(outcome.plan.number))["outcome"] or {}
-        await self._record.came_of_it(outcome.plan.number, said | outcome.as_json())
+        """Tell what came of plans, once that was measured."""
+        verdicts = self._pilot.loop.verdicts
+        while verdicts:
+            outcome = verdicts[0]
+            said = (await self._record.decision(outcome.plan.number))["outcome"] or {}
+            await self._record.came_of_it(outcome.plan.number, said | outcome.as_json())
+            verdicts.pop(0)
+
+    def _refuse_if_another_leads(self) -> None:
+        """After anything that may have taken long."""
+        if not self._lease.held:
+            raise Unreachable(f"{self.name} does not lead any more; ask again")
 
     # Moving.
 
@@ -240,7 +267,7 @@ class Controller:
             self._throttled = time.monotonic()
             latencies = [each.latency_ms for each in self._view.usage.values()] if self._view else []
             self._pilot.throttle.told(max(latencies, default=0.0))
-        due = self._pilot.due()
+        due = self._pilot.due(paused=bool(self._paused))
         for row in due:
             if not self._lease.held:
                 return
@@ -257,12 +284,12 @@ class Controller:
         try:
             progress.moves[row] = (await wire.ask(self._connection, "admin.move", {"moves": [move]}, 10.0))["moves"][0]
             state = MOVING
-        except Unreachable:
-            if not self._connection.is_connected:
-                raise
-            state = FAILED
-        except BadInput as error:  # it is there already, or it is gone
-            state = MOVED if "already" in str(error) else FAILED
+        except Unreachable:  # the keeper, which is started again; or where it should go, and that will be seen
+            raise
+        except BadInput as error:
+            if "is moving already" in str(error):  # by somebody else's order; it is looked at again when that is over
+                return
+            state = MOVED if f"is at '{step.target}' already" in str(error) else FAILED
         self._pilot.came_of(time.time(), row, state)
 
     async def _follow_up(self, progress: Progress) -> None:
@@ -296,6 +323,7 @@ class Controller:
             "at_once": self._pilot.throttle.at_once,
             "progress": doing.as_json() if doing else None,
             "left_s": doing.left_s(time.time()) if doing else None,
+            "memory": loop.memory(time.time()),
         }  # fmt: skip
 
     # What people ask for.
@@ -308,8 +336,9 @@ class Controller:
             "stop": self._stop, "rollback": self._roll_back, "empty": self._empty,
         }  # fmt: skip
         if question["verb"] == "status":  # nobody who only looks has to wait
-            return self._state()
+            return self._state() | {"memory": None, "leaving": sorted(self._pilot.loop.leaving)}
         async with self._deciding:
+            self._refuse_if_another_leads()
             return await verbs[question["verb"]](question)
 
     async def _place(self, said: dict[str, Any]) -> dict[str, Any]:
@@ -354,10 +383,12 @@ class Controller:
         self._refuse_if_busy()
         view, number = await self._fresh_view(), self._pilot.loop.number + 1
         question = asked.empty(number, time.time(), view, self.settings, said["broker"], said.get("reason"))
+        self._pilot.loop.leaving[said["broker"]] = time.time() + LEAVE_S
         return await self._do(view, question, apply=True)
 
     async def _do(self, view: View, question: Question, *, apply: bool) -> dict[str, Any]:
         made = await asyncio.to_thread(decide, view, question)
+        self._refuse_if_another_leads()
         if isinstance(made, NoPlan):
             return {"plan": None, "why_not": made.why, "applied": False}
         applied = apply and bool(made.steps)
@@ -387,5 +418,6 @@ class Controller:
         if doing is None:
             raise BadInput("no plan is under way")
         doing.drop(said.get("reason") or "stopped by hand")
+        self._pilot.loop.leaving.clear()  # whoever was to be removed stays
         await self._save()
         return {"plan": doing.plan.number, "moved": doing.count(MOVED), "moving": doing.count(MOVING)}

@@ -141,12 +141,18 @@ def policy_named(name: str, seed: int = 0) -> Policy:
 
 def warm_up(policy: str) -> None:
     """Compile what a decision takes, which is a matter of half a minute on a machine that has never decided."""
-    clients = 60  # so many that no policy looks at all placements one by one
-    rows = np.arange(clients, dtype=np.int32)
+    clients, brokers = 60, 4  # so many clients that no policy looks at all placements one by one
+    rows, ones = np.arange(clients, dtype=np.int32), np.ones(clients)
+    fours = np.ones(brokers)
     workload = Workload(
-        Topics(Ids.numbered("t", clients), np.arange(1.0, clients + 1), np.ones(clients)),
-        Clients(Ids.numbered("c", clients)), Brokers(Ids.numbered("b", 4)), Links.subscriptions(rows, rows),
+        Topics(Ids.numbered("t", clients), np.arange(1.0, clients + 1), ones, spool=ones),
+        Clients(Ids.numbered("c", clients), lat=rows % 7.0, lon=rows % 5.0),
+        Brokers(
+            Ids.numbered("b", brokers), storage=clients * fours, compute=clients * fours, lat=fours,
+            lon=np.arange(float(brokers)),
+        ),
+        Links.subscriptions(rows, rows),
     )  # fmt: skip
     homes = {f"c{row}": "b9" if row % 9 == 0 else "b0" for row in range(clients)}
-    view = View.of(Snapshot(0.0, workload), homes, [f"b{row}" for row in range(4)])
+    view = View.of(Snapshot(0.0, workload), homes, [f"b{row}" for row in range(brokers)])
     decide(view, Question(0, 0.0, (), policy, 0, 0.1, clients))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from trimtab.control.view import shares
 from trimtab.model.placement import UNPLACED
 
 if TYPE_CHECKING:
@@ -57,23 +56,27 @@ def lost(view: View, _: Settings) -> Iterator[Finding]:
 
 def overload(view: View, settings: Settings) -> Iterator[Finding]:
     """A broker uses more than it should of anything whose limit is known."""
-    used: dict[str, Floats] = {"bandwidth": shares(view.load(), view.problem.bandwidth)}
+    used: dict[str, tuple[Floats, Floats]] = {}  # of a resource: in use, limit
+    if np.isfinite(view.problem.bandwidth).all():
+        used["bandwidth"] = view.load().per_broker, view.problem.bandwidth
     cores = view.problem.workload.brokers.cores
     said = [view.usage.get(name) for name in view.brokers]
     if cores is not None:
-        used["cores"] = np.array([each.cores if each else 0.0 for each in said]) / np.maximum(cores, 1e-9)
+        used["cores"] = np.array([each.cores if each else 0.0 for each in said]), cores
     if settings.messages is not None:
         limit = settings.messages / settings.overload  # it is the number that is too much, not a share of it
-        used["message rate"] = np.array([each.messages if each else 0.0 for each in said]) / limit
-    for resource, share in used.items():
+        used["message rate"] = np.array([each.messages if each else 0.0 for each in said]), np.full(len(said), limit)
+    for resource, (use, limits) in used.items():
+        share = use / np.maximum(limits, 1e-9)
         over = np.flatnonzero(share > settings.overload).tolist()
         if not over:
             continue
         names = ", ".join(view.brokers[row] for row in over)
         text = f"{names} above {settings.overload:.0%} of {resource}: {share.max():.0%} at most"
-        if share.mean() > settings.overload:
-            more = math.ceil(share.sum() / settings.overload) - len(share)
-            text += f"; all brokers together are at {share.mean():.0%}, so moving cannot mend it: add {more} like them"
+        together = float(use.sum() / max(limits.sum(), 1e-9))
+        if together > settings.overload:
+            more = math.ceil((use.sum() / settings.overload - limits.sum()) / max(float(limits.mean()), 1e-9))
+            text += f"; all brokers together are at {together:.0%}, so moving cannot mend it: add {more} like them"
         yield Finding(Kind.OVERLOAD, text)
 
 

@@ -42,10 +42,12 @@ class Outcome:
     measured: Levels | None = None  # once it was seen
     said: Levels | None = None
     helped: bool | None = None
+    unmeasured: str = ""  # why that will never be known
 
     def as_json(self) -> dict[str, Any]:
         levels = {name: getattr(self, name) for name in ("said_before", "measured", "said")}
-        return {name: each.as_json() if each else None for name, each in levels.items()} | {"helped": self.helped}
+        seen = {name: each.as_json() if each else None for name, each in levels.items()}
+        return seen | {"helped": self.helped, "unmeasured": self.unmeasured}
 
 
 @dataclass(slots=True)
@@ -68,7 +70,8 @@ class _Moved:
 
 @dataclass(slots=True)
 class Loop:
-    """``step`` at every look. Whoever carries plans out says what ``moved``, and when it ``ended``."""
+    """``step`` at every look. Whoever carries plans out says what ``moved``, and when it ``ended``; what was found out
+    about plans since the last time is in ``verdicts``."""
 
     settings: Settings
     number: int = 0  # of the last decision
@@ -76,6 +79,8 @@ class Loop:
     found: list[Finding] = field(default_factory=list)  # at the last look
     why_not: str = ""  # nothing moves though something was found
     question: Question | None = None  # that the last decision answered
+    verdicts: list[Outcome] = field(default_factory=list)
+    leaving: dict[str, float] = field(default_factory=dict)  # brokers that are to be removed, until when
     _seen: dict[Kind, int] = field(default_factory=dict)  # looks in a row
     _recent: deque[float] = field(default_factory=deque)  # when clients moved
     _moved: dict[str, _Moved] = field(default_factory=dict)  # clients
@@ -87,14 +92,17 @@ class Loop:
     _said_before: Levels | None = None  # by brokers, when the last plan was made
     _trouble: dict[str, _Trouble] = field(default_factory=dict)
 
-    def step(self, now: float, view: View, *, busy: bool = False, paused: bool = False) -> Plan | NoPlan | None:
-        """What to do now, if anything. ``busy``: a plan is being carried out; ``paused``: only who is lost may move."""
+    def step(
+        self, now: float, view: View, *, busy: bool = False, paused: bool = False, rehoming: bool = False
+    ) -> Plan | NoPlan | None:
+        """What to do now, if anything. ``busy``: a plan is being carried out, and ``rehoming``: it gives homes to all
+        who have none; ``paused``: only who is lost may move."""
         self._look_who_is_there(now, frozenset(view.brokers))
         self.found = [*findings(view, self.settings), *self._unfinished(view)]
         kinds = {each.kind for each in self.found}
         self._seen = {kind: self._seen.get(kind, 0) + 1 for kind in kinds}
         self.why_not = ""
-        if Kind.LOST in kinds:
+        if Kind.LOST in kinds and not rehoming:
             return self._decide(now, view, only_lost=True)
         if not busy:
             self._verify(now, view)
@@ -127,6 +135,8 @@ class Loop:
             if (known := self._trouble.get(name)) is not None:
                 known.until = now + self.settings.period_s * min(LONG, 2 ** (known.times - 1))
         self._brokers = brokers
+        if self._unseen:
+            self._never_measured("a broker has come or gone before")
         self._moved.clear()
         self._pause, self._quiet_until, self._unseen, self._rest = 0, -math.inf, False, 0
 
@@ -161,14 +171,17 @@ class Loop:
         else:
             self.why_not, self._rest = made.why, 0
             if unfit:
-                self._quiet_until = min(self._trouble[name].until for name in unfit)
+                self._quiet_until = min(self._unfit_until(name) for name in unfit)
             else:
                 self._wait_longer(now)
         return made
 
     def unfit(self, now: float, view: View) -> tuple[str, ...]:
         """Brokers that nobody is to go to for a while."""
-        return tuple(name for name in view.brokers if now < self._trouble.get(name, _Trouble()).until)
+        return tuple(name for name in view.brokers if now < self._unfit_until(name))
+
+    def _unfit_until(self, broker: str) -> float:
+        return max(self._trouble.get(broker, _Trouble()).until, self.leaving.get(broker, 0.0))
 
     def _allowed(self, now: float, clients: int) -> int:
         while self._recent and self._recent[0] <= now - self.settings.budget_s:
@@ -204,7 +217,11 @@ class Loop:
     def ended(self, now: float, plan: Plan, failed: Iterable[Step] = ()) -> None:
         """All of it is carried out, but for those that failed. Where several could not go, nobody is sent for a while:
         a new plan is made without that broker, at once."""
+        if self._unseen:
+            self._never_measured("the next plan has begun before")
         self.outcome, self._unseen = Outcome(plan, now, self._said_before), True
+        if not plan.before.mean:  # made without a measurement
+            self._never_measured("there was nothing to compare with")
         for broker, times in Counter(each.target for each in failed).items():
             known = self._trouble.get(broker, _Trouble())
             if times >= SEVERAL and now >= known.until:
@@ -222,17 +239,43 @@ class Loop:
             return
         self._unseen = False
         plan, outcome.measured, outcome.said = outcome.plan, Levels.of(view.load()), _said_by(view)
-        promised = plan.before.spread - plan.predicted.spread
-        good = outcome.measured.spread <= max(plan.before.spread - ENOUGH * promised, self.settings.alpha)
+        promised = plan.before.spread - plan.predicted.spread  # less than nothing, if one was taken back
+        good = outcome.measured.spread <= max(plan.predicted.spread + ENOUGH * abs(promised), self.settings.alpha)
         before, after = outcome.said_before, outcome.said
         worse = (
-            before is not None and after is not None and after.spread > max(WORSE * before.spread, self.settings.alpha)
-        )
+            promised > 0.0 and before is not None and after is not None
+            and after.spread > max(WORSE * before.spread, self.settings.alpha)
+        )  # fmt: skip
         outcome.helped = good and not worse
+        self.verdicts.append(outcome)
         if outcome.helped:
             self._pause = 0
         else:
             self._wait_longer(now)
+
+    def _never_measured(self, why: str) -> None:
+        assert self.outcome is not None
+        self.outcome.unmeasured, self._unseen = why, False
+        self.verdicts.append(self.outcome)
+
+    def memory(self, now: float) -> dict[str, Any]:
+        """What another controller has to know so as not to move again what has moved."""
+        oldest = now - FORGET * self.settings.cool_s
+        return {
+            "moved": {name: [m.times, m.last, m.to] for name, m in self._moved.items() if m.last > oldest},
+            "recent": [at for at in self._recent if at > now - self.settings.budget_s],
+            "trouble": {name: [t.times, t.last, min(t.until, now + 1e9)] for name, t in self._trouble.items()},
+            "pause": self._pause, "quiet_until": max(self._quiet_until, 0.0), "brokers": sorted(self._brokers),
+            "leaving": self.leaving,
+        }  # fmt: skip
+
+    def remember(self, said: dict[str, Any]) -> None:
+        """What ``memory`` was."""
+        self._moved = {name: _Moved(*each) for name, each in said.get("moved", {}).items()}
+        self._recent = deque(said.get("recent", ()))
+        self._trouble = {name: _Trouble(*each) for name, each in said.get("trouble", {}).items()}
+        self._pause, self._quiet_until = said.get("pause", 0), said.get("quiet_until", -math.inf)
+        self._brokers, self.leaving = frozenset(said.get("brokers", ())), dict(said.get("leaving", {}))
 
     def still_helps(self, view: View, left: Iterable[Step]) -> bool:
         """Whether the rest of a plan is worth carrying out, as things are now."""

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from trimtab.control.loop import Loop
 from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
 from trimtab.control.throttle import FIRST, Throttle
+from trimtab.model.placement import UNPLACED
 
 if TYPE_CHECKING:
     from trimtab.control.decide import NoPlan
@@ -32,9 +35,15 @@ class Pilot:
     def look(self, now: float, view: View, *, paused: bool = False) -> Plan | NoPlan | None:
         """What to do now, if anything; and drop what is left of a plan that no longer helps."""
         doing = self.progress
-        if doing is not None and not doing.by_hand and not self.loop.still_helps(view, doing.of(WAITING)):
+        if doing is None:
+            return self.loop.step(now, view, paused=paused)
+        left = [*doing.of(WAITING), *doing.of(MOVING)]
+        if not doing.by_hand and doing.count(WAITING) and not self.loop.still_helps(view, left):
             doing.drop("the rest of it would no longer help")
-        return self.loop.step(now, view, busy=doing is not None, paused=paused)
+        going = {step.client for step in left}
+        lost = (view.clients[row] for row in np.flatnonzero(view.home == UNPLACED).tolist())
+        rehoming = all(client in going for client in lost)
+        return self.loop.step(now, view, busy=True, paused=paused, rehoming=rehoming)
 
     def begin(self, now: float, plan: Plan, *, by_hand: bool = False) -> Progress | None:
         """From now on it is under way; what was so before, if anything, is over."""
@@ -47,10 +56,10 @@ class Pilot:
         self.throttle = Throttle(self.settings.latency_ms, EXECUTORS, EXECUTORS if lost else FIRST)
         return before
 
-    def due(self) -> list[int]:
-        """Steps to begin now."""
+    def due(self, *, paused: bool = False) -> list[int]:
+        """Steps to begin now; none that people have not asked for, if it is ``paused``, but for who has no home."""
         doing = self.progress
-        if doing is None:
+        if doing is None or (paused and not doing.by_hand and all(each.source for each in doing.plan.steps)):
             return []
         if doing.count(WAITING) and self.loop.is_hopeless(doing.of(FAILED)):
             doing.drop("too many of its moves failed")

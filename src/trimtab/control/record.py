@@ -11,6 +11,7 @@ from trimtab.control.decide import NoPlan, Question, decide
 from trimtab.control.plan import Plan
 from trimtab.control.view import View
 from trimtab.errors import BadInput, UnknownName
+from trimtab.fleet import wire
 from trimtab.fleet.keeper import DECISIONS, SNAPSHOT
 from trimtab.fleet.latest import latest
 from trimtab.observe.snapshot import ABOUT, in_parts, unpack
@@ -53,12 +54,12 @@ class Record:
 
     async def read_state(self) -> dict[str, Any]:
         try:
-            return dict(json.loads((await self._bucket.get(STATE)).value or b"{}"))
+            return wire.unpacked((await self._bucket.get(STATE)).value)
         except KeyNotFoundError:
             return {}
 
     async def write_state(self, state: dict[str, Any]) -> None:
-        await self._bucket.put(STATE, json.dumps(state).encode())
+        await self._bucket.put(STATE, wire.packed(state))
 
     # Decisions.
 
@@ -75,19 +76,19 @@ class Record:
             "plan": made.as_json() if isinstance(made, Plan) else None,
             "why_not": made.why if isinstance(made, NoPlan) else "",
         }  # fmt: skip
-        await jetstream.publish(f"{head}.made", json.dumps(said).encode())
+        await jetstream.publish(f"{head}.made", wire.packed(said))
 
     async def came_of_it(self, number: int, outcome: dict[str, Any]) -> None:
-        await self._connection.jetstream().publish(f"decision.{number}.outcome", json.dumps(outcome).encode())
+        await self._connection.jetstream().publish(f"decision.{number}.outcome", wire.packed(outcome))
 
     async def decision(self, number: int) -> dict[str, Any]:
         head = f"decision.{number}"
         found = await latest(self._connection, DECISIONS, [f"{head}.made", f"{head}.outcome"])
         if f"{head}.made" not in found:
             raise UnknownName("decision", str(number), [str(each) for each in await self.numbers()])
-        said: dict[str, Any] = json.loads(found[f"{head}.made"].data)
+        said = wire.unpacked(found[f"{head}.made"].data)
         outcome = found.get(f"{head}.outcome")
-        return said | {"outcome": json.loads(outcome.data) if outcome else None}
+        return said | {"outcome": wire.unpacked(outcome.data) if outcome else None}
 
     async def numbers(self) -> list[int]:
         """Of all decisions that are kept, the oldest first."""

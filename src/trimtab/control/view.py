@@ -7,7 +7,7 @@ catch up first. (Pulsar's shedders decide on such averages and shed again what t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from trimtab.place.judge import judge
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from trimtab.model.workload import Floats, Rows
+    from trimtab.model.workload import Rows
     from trimtab.observe.snapshot import Snapshot, Usage
 
 
@@ -86,6 +86,26 @@ class View:
         return Load(np.array([each.data for each in said if each is not None]), self.problem.speed)
 
 
+def informed(snapshot: Snapshot, brokers: Mapping[str, Any], clients: Mapping[str, Any]) -> Snapshot:
+    """With what brokers can carry and where everybody is, by the registry, as far as that is known of all of them."""
+    known = snapshot.workload
+    limits: dict[str, Any] = {}
+    for name in ("bandwidth", "cores"):
+        values = [brokers.get(broker, {}).get(name) for broker in known.brokers.ids]
+        if values and all(value is not None for value in values):
+            limits[name] = values
+    there = Brokers(known.brokers.ids, **limits, **_places(known.brokers.ids, brokers))
+    people = Clients(known.clients.ids, **_places(known.clients.ids, clients))
+    return replace(snapshot, workload=Workload(known.topics, people, there, known.links))
+
+
+def _places(ids: Ids, entries: Mapping[str, Any]) -> dict[str, Any]:
+    found = [entries.get(name, {}).get("position") for name in ids]
+    if not found or any(each is None for each in found):
+        return {}
+    return {"lat": [each[0] for each in found], "lon": [each[1] for each in found]}
+
+
 def _brokers(known: Brokers, alive: Collection[str]) -> Brokers:
     """Those that are alive; one that was never measured has the mean of the others' strength."""
     there = sorted(alive)
@@ -113,9 +133,3 @@ def _clients(known: Workload, homes: Mapping[str, str]) -> tuple[Clients, Links]
         order = np.argsort(np.where(rows >= 0, rows, len(there)), kind="stable")[: len(there)]
         columns = {name: getattr(known.clients, name)[order] for name in known.clients.present()[1:]}
     return Clients(Ids(there, table="clients"), **columns), links
-
-
-def shares(load: Load, limit: Floats) -> Floats:
-    """Of what every broker can carry; zero where nothing is said of that."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(np.isfinite(limit) & (limit > 0.0), load.per_broker / limit, 0.0)

@@ -269,7 +269,18 @@ class Keeper:
         except BaseException:
             self.mover.forget(planned)
             raise
-        return {"moves": [await self.mover.start(move) for move in planned]}
+        return {"moves": await self._start(planned)}
+
+    async def _start(self, planned: list[Move]) -> list[str]:
+        """One after the other; those that cannot be begun are not under way."""
+        begun: list[str] = []
+        try:
+            for move in planned:
+                begun.append(await self.mover.start(move))
+        except BaseException:
+            self.mover.forget(planned[len(begun) :])
+            raise
+        return begun
 
     async def _drain(self, question: dict[str, Any]) -> dict[str, Any]:
         """Everything off a broker."""
@@ -277,7 +288,7 @@ class Keeper:
         if leaving not in self.registry.brokers():
             raise UnknownName("broker", leaving, sorted(self.registry.brokers()))
         planned = self.mover.plan_drain(leaving, self.alive())
-        return {"moves": [await self.mover.start(move) for move in planned]}
+        return {"moves": await self._start(planned)}
 
     async def _forget(self, question: dict[str, Any]) -> dict[str, Any]:
         """A broker that was removed for good; nothing may be left there."""

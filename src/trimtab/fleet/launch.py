@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import sys
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import names, server, wire
+from trimtab.fleet.capacity import Capacity
 from trimtab.fleet.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, read_secret, write_secret
 from trimtab.fleet.lock import lock
 from trimtab.fleet.server import Address, Front
@@ -39,8 +41,9 @@ class Launch:
 
     def __init__(
         self, home: Path, *, host: str = LOOPBACK, tls: bool | Tls = False, area: str = "area", executors: int = 16,
-        on_restart: Callable[[Child], None] = lambda _: None,
+        on_restart: Callable[[Child], None] = lambda _: None, capacity: Capacity | None = None,
     ) -> None:  # fmt: skip
+        self.capacity = capacity or Capacity()  # of each broker that is started
         self.home = home.resolve()  # its paths go into files that are read elsewhere
         self.host = host
         self.area = area
@@ -143,7 +146,10 @@ class Launch:
                 store_clients[number - 1],
             )  # fmt: skip
         urls = [f"{self.scheme}://{client}"]
-        about = {"urls": urls, "mesh": advertise or str(mesh), "area": self.area, "stores": stores, "mqtt": str(mqtt)}
+        about = {
+            "urls": urls, "mesh": advertise or str(mesh), "area": self.area, "stores": stores, "mqtt": str(mqtt),
+            **self.capacity.about(),
+        }  # fmt: skip
         config = self.home / name / "agent.json"
         known = {
             "broker": name, "urls": urls, "fleet": fleet.fleet, "system": fleet.system, "about": about,
@@ -161,7 +167,8 @@ class Launch:
         """Stop what was started for a broker; ``kill`` it, as a machine that fails would."""
         if name not in self.sites:
             raise BadInput(f"no broker '{name}' was started here; there are: {', '.join(self.sites) or 'none'}")
-        own = [each for each in self.supervisor.children if each.name == name or each.name.startswith(f"{name}-")]
+        parts = re.compile(rf"{re.escape(name)}(-agent|-store-\d+)?")
+        own = [each for each in self.supervisor.children if parts.fullmatch(each.name)]
         if kill:
             await self.supervisor.kill(own)
         for child in reversed(own):

@@ -129,7 +129,11 @@ class Mover:
 
     async def start(self, move: Move) -> str:
         self._moves[move.id] = move
-        await self._record(move)
+        try:
+            await self._record(move)
+        except BaseException:  # the hub does not answer; nobody must wait for a move that never begins
+            self._moves.pop(move.id, None)
+            raise
         self._tasks[move.id] = asyncio.create_task(self._run(move, Started()), name=f"move {move.id}")
         return move.id
 

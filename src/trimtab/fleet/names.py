@@ -35,6 +35,7 @@ _NAME = re.compile(_WORD)
 _INBOX = re.compile(rb"_INBOX(\.[A-Za-z0-9_-]{1,64}){1,4}")
 MAX_TOPIC: Final = 200
 MAX_NAME: Final = 64
+_PART: Final = re.compile(r"-(agent|store-\d+)$")
 HUB: Final = "hub"  # the hub's name among the brokers, and its JetStream domain
 
 
@@ -55,6 +56,8 @@ def client_name(name: str) -> str:
 def broker_name(name: str) -> str:
     if name == HUB:
         raise BadInput(f"a broker cannot be called '{HUB}': that is the hub's name")
+    if isinstance(name, str) and _PART.search(name):
+        raise BadInput(f"a broker cannot be called '{name}': so a part of another one would be")
     return _plain("broker", name)
 
 

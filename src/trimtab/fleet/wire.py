@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
-LARGE: Final = 1 << 16  # bytes of an answer; more of them are packed, for a message has a megabyte at the most
+LARGE: Final = 1 << 16  # bytes that are sent as they are
 PACKED: Final = b"\x78"  # what is packed begins so, and JSON does not
 PENDING_BYTES: Final = 8 * 1024 * 1024  # kept for a server that is away
 
@@ -91,6 +91,17 @@ async def connect(
             return connection
 
 
+async def close(connection: Nats) -> None:
+    """For good. nats-py stops half-way if the server is gone, and leaves the tasks of subscriptions behind."""
+    subscriptions = list(connection._subs.values())
+    with contextlib.suppress(Exception):
+        await connection.close()
+    for each in subscriptions:
+        task = each._wait_for_msgs_task
+        if task is not None and not task.done():
+            task.cancel()
+
+
 def _denied(error: Exception) -> bool:
     return "authorization" in str(error).lower() or isinstance(error, nats.errors.AuthorizationError)
 
@@ -104,6 +115,17 @@ def server_name(connection: Nats) -> str:
     return str(connection._server_info.get("server_name", ""))
 
 
+def packed(said: dict[str, Any]) -> bytes:
+    """As JSON; compressed if it is large, for a message has a megabyte at the most."""
+    data = json.dumps(said).encode()
+    return zlib.compress(data, 1) if len(data) > LARGE else data
+
+
+def unpacked(data: bytes | None) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(zlib.decompress(data) if data and data[:1] == PACKED else data or b"{}")
+    return said
+
+
 async def ask(connection: Nats, subject: str, question: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
     """A request in JSON. What the other side refuses is raised as ``BadInput``."""
     try:
@@ -114,8 +136,7 @@ async def ask(connection: Nats, subject: str, question: dict[str, Any], timeout_
         raise Unreachable(f"no answer to '{subject}' within {timeout_s:g} s") from None
     except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
         raise Unreachable(f"'{subject}' cannot be asked: {error}") from None
-    data = zlib.decompress(reply.data) if reply.data[:1] == PACKED else reply.data
-    answer: dict[str, Any] = json.loads(data)
+    answer = unpacked(reply.data)
     if "error" in answer:
         raise BadInput(str(answer["error"]))
     return answer
@@ -141,8 +162,7 @@ def answering(
             log.warning("%s: %r", message.subject, error)
             reply = {"error": f"it cannot be done just now: {type(error).__name__} {error}"}
         if message.reply:
-            data = json.dumps(reply).encode()
-            await message.respond(zlib.compress(data, 1) if len(data) > LARGE else data)
+            await message.respond(packed(reply))
 
     async def spawn(message: Msg) -> None:
         task = asyncio.create_task(answer(message))

@@ -91,6 +91,8 @@ class Wires:
             if known is None or known.nats.is_closed:
                 if not urls:
                     raise Unreachable(f"no address of broker '{broker}' is known")
+                if known is not None:
+                    await wire.close(known.nats)
                 known = Wire(broker, await self._connect(urls, wait_s))
                 await known.open()
                 self._open[broker] = known
@@ -126,5 +128,4 @@ async def _close(old: Wire) -> None:
     with contextlib.suppress(Exception):  # a broker that is gone cannot be left politely
         if old.nats.is_connected:
             await asyncio.wait_for(old.nats.flush(), 2.0)
-    with contextlib.suppress(Exception):
-        await old.nats.close()
+    await wire.close(old.nats)

@@ -1,0 +1,32 @@
+"""What a broker can carry, as its operator says; what is not said is not looked at."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.errors import BadKnob
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """``[broker]`` of trimtab.toml, or options of ``trimtab broker``."""
+
+    bandwidth: float | None = None  # bytes/s, in and out together
+    cores: float | None = None  # those of its machine, if nothing is said
+    position: tuple[float, float] | None = None  # latitude and longitude, degrees
+
+    def __post_init__(self) -> None:
+        for knob in ("bandwidth", "cores"):
+            value = getattr(self, knob)
+            if value is not None and not 0.0 < value < math.inf:
+                raise BadKnob("broker", knob, value, "more than zero, or left out")
+        if self.position is not None and not (abs(self.position[0]) <= 90.0 and abs(self.position[1]) <= 180.0):
+            raise BadKnob("broker", "position", self.position, "a latitude up to 90 and a longitude up to 180 degrees")
+
+    def about(self) -> dict[str, Any]:
+        """As the fleet's registry keeps it."""
+        cores = self.cores or float(os.cpu_count() or 1)
+        return {"bandwidth": self.bandwidth, "cores": cores, "position": self.position and list(self.position)}
