@@ -105,8 +105,8 @@ class Load:
                 self._due[row] %= 1.0
 
 
-async def _control(launch: Launch, verb: str, **more: Any) -> dict[str, Any]:
-    return await wire.ask(await launch.admin(), "admin.control", {"verb": verb} | more, 10.0)
+async def _control(launch: Launch, verb: str, wait_s: float = 10.0, **more: Any) -> dict[str, Any]:
+    return await wire.ask(await launch.admin(), "admin.control", {"verb": verb} | more, wait_s)
 
 
 async def _until(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> float:
@@ -161,6 +161,7 @@ async def _run(launch: Launch, load: Load, rng: np.random.Generator, number: int
     after = (await _control(launch, "status"))["load"]["spread"]
     load.noise = NOISE if number % 2 else 0.0
     then = await _moved(launch)
+    print(f"run {number + 1}: spread {before:.2f}, below {LEVEL} after {took:.1f} s", flush=True)
     await asyncio.sleep(REST_S)
     late = await _moved(launch) - then
     end = (await _control(launch, "status"))["load"]["spread"]
@@ -183,6 +184,11 @@ async def _killed(launch: Launch, audit: Audit, clients: list[Client], broker: s
                 took.append(audit.heard[number] - began)
                 waiting.discard(number)
         await asyncio.sleep(0.005)
+
+    async def rehomed() -> bool:
+        return all(client.home != broker for client in clients)
+
+    await _until(rehomed)
     await launch.start_broker(broker)
 
     async def used_again() -> bool:
@@ -204,7 +210,7 @@ async def _leader_killed(launch: Launch) -> float:
 
     async def another() -> bool:
         with contextlib.suppress(BadInput):
-            return bool((await _control(launch, "status"))["leader"] != before)
+            return bool((await _control(launch, "status", 0.3))["leader"] != before)
         return False
 
     return await _until(another)

@@ -378,3 +378,40 @@ def test_tls_is_on_everywhere_when_asked_for(tmp_path):
                 assert part not in text or "tls" in text[part]
     finally:
         running.stop()
+
+
+def test_a_client_is_where_it_says_it_is_and_finds_a_broker_that_is_back_at_another_address(tmp_path):
+    """It was told of all brokers when it came, and must not end up at any of them without knowing."""
+    running = RunningFleet(tmp_path / "home")
+    running.start()
+
+    def reached(client):
+        base = client._base.wire
+        return base.broker if base.nats.is_connected and wire.server_name(base.nats) == base.broker else ""
+
+    async def scenario():
+        got = []
+        async with running.client("s", "b1") as client, running.client("p", "b2") as publisher:
+            await publisher.create_topic("t", unit="client")
+            await client.subscribe("t", got.append)
+            old = client._brokers["b1"]
+
+            await asyncio.to_thread(running.do, running.launch.end_broker("b1", kill=True))
+            await until(lambda: client.serving in ("b2", "b3"))
+            assert reached(client) == client.serving
+
+            async def heard():
+                await publisher.publish("t", "meanwhile")
+                return got
+
+            await until(heard)
+
+            await asyncio.to_thread(running.do, running.launch.start_broker("b1"))
+            await until(lambda: client.serving == "b1", 30.0)
+            assert reached(client) == "b1"
+            assert client._brokers["b1"] != old
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        running.stop()

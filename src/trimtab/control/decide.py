@@ -146,7 +146,7 @@ def warm_up(policy: str) -> None:
     fours = np.ones(brokers)
     workload = Workload(
         Topics(Ids.numbered("t", clients), np.arange(1.0, clients + 1), ones, spool=ones),
-        Clients(Ids.numbered("c", clients), lat=rows % 7.0, lon=rows % 5.0),
+        Clients(Ids.numbered("c", clients), lat=ones, lon=ones),
         Brokers(
             Ids.numbered("b", brokers), storage=clients * fours, compute=clients * fours, lat=fours,
             lon=np.arange(float(brokers)),

@@ -15,6 +15,7 @@ import secrets
 import signal
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -168,7 +169,13 @@ class Agent:
             home = (await wire.ask(self.connection, "ask.hub.register", registration, 2.0))["home"]
         except Unreachable:
             self._waiting[client] = registration
-        return {"home": home or wanted, "brokers": {name: about["urls"] for name, about in brokers.items()}}
+        urls, mark = self._addresses()
+        return {"home": home or wanted, "brokers": urls, "mark": mark}
+
+    def _addresses(self) -> tuple[dict[str, list[str]], int]:
+        """Of all brokers; and a number that others would hardly have, for clients to see whether they know them."""
+        urls = {name: about["urls"] for name, about in sorted(self.registry.brokers().items())}
+        return urls, zlib.crc32(json.dumps(urls).encode())
 
     async def _route(self, question: dict[str, Any]) -> dict[str, Any]:
         """Where a client finds a topic. Nobody is turned away on news that may be old: the hub is asked first."""
@@ -224,7 +231,7 @@ class Agent:
             if now != broker and now in self.alive:  # whoever has fled from a broker that is away stays
                 stale[topic] = await self._route({"client": client, "topic": topic})
         home = self.registry.home(client) or question["home"]
-        return {"stale": stale, "home": home, "home_alive": home in self.alive}
+        return {"stale": stale, "home": home, "home_alive": home in self.alive, "brokers": self._addresses()[1]}
 
     async def _reader(self, question: dict[str, Any]) -> dict[str, Any]:
         """A durable reader's position; clients may not make one themselves, for one could be made to do harm."""

@@ -90,6 +90,7 @@ class Client:
         self._wanted_home = home
         self._addresses = {broker: [url] for broker, url in (addresses or {}).items()}
         self._brokers: dict[str, list[str]] = known["brokers"] | self._addresses
+        self._mark = 0  # of the addresses of brokers as they are known here
         self._wires = Wires(self.name, known["user"], known["password"], known.get("ca"), self._on_error)
         self._base = Base()
         self._routes: dict[str, Route] = {}
@@ -117,7 +118,7 @@ class Client:
         try:
             question = {"client": self.name, "home": wanted, "position": self.position}
             answer = await self._ask_agent(base, "hello", question)
-            self._brokers |= answer["brokers"] | self._addresses
+            self._know(answer)
             self.home = answer["home"]
             base.users.add(self)
             if self.home != base.broker:
@@ -362,6 +363,9 @@ class Client:
         old = self._base.wire
         try:
             new = await self._wires.to(home, await self._urls(home), self)
+            if not new.nats.is_connected and new is not old:
+                await self._wires.let_go(new, self)
+                raise Unreachable(f"'{home}' does not answer")
         except (BadInput, nats.errors.Error, OSError) as error:
             await self._tell(
                 old, "refuse", {"topic": "", "reason": f"client '{self.name}' cannot reach '{home}': {error}"}
@@ -471,9 +475,17 @@ class Client:
 
     async def _urls(self, broker: str) -> list[str]:
         if broker not in self._brokers:
-            answer = await self._ask_agent(self._base.wire, "hello", {"client": self.name, "position": self.position})
-            self._brokers |= answer["brokers"] | self._addresses
+            await self._learn()
         return self._brokers.get(broker, [])
+
+    async def _learn(self) -> None:
+        """Where brokers are: one that was started anew may be at another address."""
+        with contextlib.suppress(BadInput):
+            self._know(await self._ask_agent(self._base.wire, "hello", {"position": self.position}))
+
+    def _know(self, answer: dict[str, Any]) -> None:
+        self._brokers |= answer["brokers"] | self._addresses
+        self._mark = answer["mark"]
 
     async def _ask_agent(self, to: Wire, verb: str, question: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
         return await wire.ask(to.nats, f"ask.{to.broker}.{verb}", {"client": self.name} | question, timeout_s)
@@ -521,9 +533,10 @@ class Client:
                     log.error("client %s: %r", self.name, error)
 
     async def _mend(self) -> None:
-        """nats-py gives a connection up for good on some errors of a server that starts anew: make another."""
+        """nats-py gives a connection up for good on some errors of a server that starts anew, and a server may have
+        started anew at another address: make another."""
         for route in list(self._routes.values()):
-            if route.wire.nats.is_closed and not route.moving.locked():
+            if self._is_gone(route.wire) and not route.moving.locked():
                 async with route.moving:
                     with contextlib.suppress(BadInput):
                         use = object()
@@ -533,9 +546,13 @@ class Client:
                             subscription.lost(route.broker)
                             await subscription.listen(route.broker, route.wire.nats)
                         route.aim()
-        if self._base.nats.is_closed:
+        if self._is_gone(self._base.wire):
             with contextlib.suppress(BadInput):
                 await self._base.settle(await self._wires.to(self.home, self._brokers.get(self.home, []), self))
+
+    def _is_gone(self, wire: Wire) -> bool:
+        elsewhere = self._brokers.get(wire.broker, wire.urls) != wire.urls
+        return wire.nats.is_closed or (elsewhere and not wire.nats.is_connected)
 
     async def _report_to(self, to: Wire, links: dict[str, list[str]] | None = None) -> None:
         topics: dict[str, Any] = {}
@@ -555,6 +572,8 @@ class Client:
             "topics": topics, "links": links, "routes": followed, "home": self.home, "leaves": self._closing,
         }  # fmt: skip
         answer = await self._ask_agent(to, "report", question, timeout_s=2.0)
+        if answer["brokers"] != self._mark:
+            await self._learn()
         elsewhere = answer["home"] != self.home or (answer.get("home_alive") and to.broker != self.home)
         if elsewhere and to is self._base.wire:
             self._start(self._change_home(answer["home"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import zlib
@@ -39,7 +40,10 @@ async def connect(
     on_error: Callable[[Exception], Awaitable[None]] | None = None,
     on_closed: Callable[[], Awaitable[None]] | None = None,
 ) -> Nats:
-    """A connection to one of ``servers`` that comes back by itself for ever, once it has been made."""
+    """A connection to the first of ``servers`` that answers; once it has been made, it comes back by itself for ever.
+
+    To that one only: nats-py would go on to any other of those it was told of, and nobody would know where it is.
+    """
     last: list[Exception] = []
 
     async def heard(error: Exception) -> None:
@@ -49,7 +53,6 @@ async def connect(
             await on_error(error)
 
     options: dict[str, Any] = {
-        "servers": list(servers),
         "user": user,
         "password": password,
         "name": name,
@@ -64,12 +67,12 @@ async def connect(
     }
     if ca:
         options["tls"] = client_context(ca)
-    connection = Nats()
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
-    while True:
+    for attempt in itertools.count(1):
+        connection, server = Nats(), servers[(attempt - 1) % len(servers)]
         try:
-            await connection.connect(**options, max_reconnect_attempts=1, allow_reconnect=False)
+            await connection.connect(**options, servers=[server], max_reconnect_attempts=1, allow_reconnect=False)
         except (TimeoutError, OSError, nats.errors.Error) as error:
             with contextlib.suppress(Exception):  # nats-py leaves the socket open
                 await asyncio.wait_for(connection.close(), 1.0)
@@ -78,17 +81,19 @@ async def connect(
             shown = last[-1] if last else error
             if _denied(error) or _denied(shown):
                 raise BadInput(
-                    f"{_plain(servers)} refuses these credentials; take the client or fleet file of this fleet"
+                    f"{_plain([server])} refuses these credentials; take the client or fleet file of this fleet"
                 ) from None
+            if attempt % len(servers):
+                continue
             if loop.time() >= deadline:
                 raise Unreachable(f"nothing answers at {_plain(servers)}: {shown or type(error).__name__}") from None
             await asyncio.sleep(0.05)
-            connection = Nats()
         else:
             connection.options["allow_reconnect"] = True
             connection.options["max_reconnect_attempts"] = FOREVER
             connection._closed_cb = on_closed
             return connection
+    raise AssertionError("it goes on until it returns or raises")
 
 
 async def close(connection: Nats) -> None:

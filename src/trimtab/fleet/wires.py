@@ -29,6 +29,7 @@ class Wire:
 
     broker: str
     nats: Nats
+    urls: list[str] = field(default_factory=list)  # where the broker was when this was made
     users: set[object] = field(default_factory=set)
     _inbox: str = ""
     _markers: dict[str, set[str]] = field(default_factory=dict)  # marker -> servers still to be heard of
@@ -79,7 +80,8 @@ class Wires:
     async def first(self, urls: list[str]) -> Wire:
         """To whichever of the brokers answers first in the list."""
         nats = await self._connect(urls)
-        new = Wire(wire.server_name(nats), nats)
+        reached = nats.connected_url
+        new = Wire(wire.server_name(nats), nats, [reached.geturl()] if reached else [])
         await new.open()
         self._open[new.broker] = new
         return new
@@ -88,12 +90,12 @@ class Wires:
         """The connection to ``broker``, made if need be; ``user`` keeps it open until it lets go."""
         async with self._opening.setdefault(broker, asyncio.Lock()):
             known = self._open.get(broker)
-            if known is None or known.nats.is_closed:
+            if known is None or known.nats.is_closed or (urls != known.urls and not known.nats.is_connected):
                 if not urls:
                     raise Unreachable(f"no address of broker '{broker}' is known")
                 if known is not None:
                     await wire.close(known.nats)
-                known = Wire(broker, await self._connect(urls, wait_s))
+                known = Wire(broker, await self._connect(urls, wait_s), urls)
                 await known.open()
                 self._open[broker] = known
             known.users.add(user)
