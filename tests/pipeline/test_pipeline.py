@@ -14,7 +14,7 @@ import pytest
 from fleet_helpers import until
 from trimtab.errors import BadInput
 from trimtab.fleet.credentials import Fleet
-from trimtab.pipeline import bridge, hub, publish, stored, subscriptions
+from trimtab.pipeline import bridge, hub, publish, stored, subscriptions, tables
 from trimtab.pipeline.datasets import Arrivals
 from trimtab.pipeline.driver import Driver, schedule
 from trimtab.pipeline.ledger import Execution
@@ -399,7 +399,7 @@ def test_a_keyed_row_outlives_its_feed(application):
             await app.rounds(lambda: got)
             app.driver.store()
             app.driver.store_snapshots()
-            for old in (app.folder / "feeds" / "positions").iterdir():  # as it is when it has been kept long enough
+            for old in (app.folder / "feeds" / "positions").glob("after-*"):  # it has been kept long enough
                 shutil.rmtree(old)
 
             app.start()
@@ -622,6 +622,21 @@ def test_what_is_not_on_this_disk_is_taken_from_the_hub(application):
         assert [result.rows for result in got[1:]] == [[{"id": "r3", "so_far": 6, "beds": 90}]]
 
     asyncio.run(scenario())
+
+
+def test_files_of_other_topics_are_not_taken_for_its_own(tmp_path):
+    """They are named by positions, and the same ones mean something else in other streams."""
+    folder = tmp_path / "feed"
+    tables.make_about(folder, ["a", "b"])
+    (folder / "after-5-600").mkdir()
+
+    tables.make_about(folder, ["a", "b"])
+    assert tables.is_about(folder, ["a", "b"])
+    assert (folder / "after-5-600").exists()
+
+    assert not tables.is_about(folder, ["b", "a"])
+    tables.make_about(folder, ["a"])
+    assert [path.name for path in folder.iterdir()] == [tables.ABOUT]
 
 
 def test_what_is_on_disk_is_not_forgotten_by_a_driver_that_reads_it_again(application):

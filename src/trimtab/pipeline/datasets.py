@@ -96,14 +96,14 @@ class Arrivals:
 
     @property
     def is_new_here(self) -> bool:
-        """Whether nothing of it was ever on this machine."""
-        return not self._folder.exists()
+        """Whether nothing of it was ever on this machine, or only of other topics."""
+        return not tables.is_about(self._folder, self.streams)
 
     def start(self, after: Positions, stored: Positions) -> None:
         """Begin after these positions."""
         self.upto = {stream: after.get(stream, 0) for stream in self.streams}
         self.stored = {stream: stored.get(stream, 0) for stream in self.streams}
-        self._folder.mkdir(parents=True, exist_ok=True)
+        tables.make_about(self._folder, self.streams)
 
     def last(self, jetstream: JetStream) -> Positions:
         return {stream: jetstream.info(stream).last for stream in self.streams}
@@ -218,6 +218,7 @@ class Keyed:
         self._base: tables.Settled | None = None
         self._at: Positions = {}
         self._partial = False  # made of less than there once was
+        tables.make_about(self._folder, arrivals.streams)
         arrivals.needed_by.append(self._snapshot_at)
 
     def rows(self, upto: Positions) -> DataFrame:

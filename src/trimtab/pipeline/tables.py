@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame as SparkFrame
@@ -16,12 +16,15 @@ from trimtab.pipeline.feeds import SEQ, STREAM, TIME
 from trimtab.pipeline.manifest import file_format
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from trimtab.pipeline.manifest import Dataset
+
+
+ABOUT: Final = "streams"  # file that says what others in its folder are about
 
 
 def static(spark: SparkSession, dataset: Dataset) -> DataFrame:
@@ -71,6 +74,20 @@ def with_files(
         if age_s(path) <= younger_s and (before is None or begins(path) < before)
     ]
     return rows.sparkSession.read.schema(rows.schema).parquet(*found).unionAll(rows) if found else rows
+
+
+def is_about(folder: Path, streams: Iterable[str]) -> bool:
+    """Whether the files of a folder, whose names are positions, are about just these streams, in this order."""
+    note = folder / ABOUT
+    return note.exists() and note.read_text().split("\n") == list(streams)
+
+
+def make_about(folder: Path, streams: Iterable[str]) -> None:
+    """An empty folder for files about these, unless it is one already."""
+    if not is_about(folder, streams):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (folder / ABOUT).write_text("\n".join(streams))
 
 
 def begins(path: Path) -> int:
