@@ -275,3 +275,15 @@ def test_who_is_on_the_way_to_a_home_is_not_given_another():
     for row in range(len(plan.steps) - 1):
         pilot.came_of(5.0, row, FAILED)
     assert isinstance(pilot.look(10.0, there.view(10.0)), Plan)
+
+
+def test_clients_that_somebody_else_moves_are_measured_first():
+    """In the moment in which they move, no broker may have them on its list."""
+    there = Fleet(Loop(Settings(budget=1.0)))
+    there.homes = {f"c{at}": f"b{at % 3}" for at in range(len(RATES))}
+    there.look(0.0)
+    there.homes = dict.fromkeys(there.homes, "b0")
+
+    assert [there.look(now, at=now - 4.0) for now in (5.0, 10.0)] == [None, None]
+    assert "measured first" in there.loop.why_not
+    assert isinstance(there.look(15.0, at=11.0), Plan)

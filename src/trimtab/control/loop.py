@@ -18,7 +18,7 @@ from trimtab.control.detectors import Finding, Kind, findings
 from trimtab.control.plan import Levels, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from trimtab.control.plan import Step
     from trimtab.control.settings import Settings
@@ -30,6 +30,7 @@ FORGET: Final = 16  # times ``cool_s`` after which a move does not count any mor
 WORSE: Final = 1.1  # times what it was
 SEVERAL: Final = 3  # moves to a broker that failed, of one plan
 ENOUGH: Final = 0.5  # share of the predicted gain that must show
+COUNTED_S: Final = 2.0  # after which every broker has said again who is there
 
 
 @dataclass(slots=True)
@@ -87,6 +88,9 @@ class Loop:
     _pause: int = 0  # periods to wait after a plan that did not help; doubles
     _quiet_until: float = -math.inf
     _unseen: bool = False  # what came of it has not been measured yet
+    _homes: Mapping[str, str] = field(default_factory=dict)  # at the last look
+    _sent: dict[str, str] = field(default_factory=dict)  # clients that plans have moved, and where to
+    _shaken: float = -math.inf  # when somebody else was seen to have moved clients
     _rest: int = 0  # moves of the last plan that the budget did not allow
     _brokers: frozenset[str] = frozenset()  # alive at the last look
     _said_before: Levels | None = None  # by brokers, when the last plan was made
@@ -98,6 +102,7 @@ class Loop:
         """What to do now, if anything. ``busy``: a plan is being carried out, and ``rehoming``: it gives homes to all
         who have none; ``paused``: only who is lost may move."""
         self._look_who_is_there(now, frozenset(view.brokers))
+        self._look_who_has_moved(now, view.homes)
         self.found = [*findings(view, self.settings), *self._unfinished(view)]
         kinds = {each.kind for each in self.found}
         self._seen = {kind: self._seen.get(kind, 0) + 1 for kind in kinds}
@@ -112,6 +117,8 @@ class Loop:
             self.why_not = "it is paused"
         elif busy:
             self.why_not = "a plan is under way"
+        elif view.at < self._shaken + COUNTED_S:
+            self.why_not = "clients have been moved by hand; who is where has to be measured first"
         elif self._unseen:
             self.why_not = "what the last plan brought has not been measured yet"
         elif now < self._quiet_until:
@@ -139,6 +146,13 @@ class Loop:
             self._never_measured("a broker has come or gone before")
         self._moved.clear()
         self._pause, self._quiet_until, self._unseen, self._rest = 0, -math.inf, False, 0
+
+    def _look_who_has_moved(self, now: float, homes: Mapping[str, str]) -> None:
+        """A measurement of the moment in which a client moves may find it nowhere, and a plan on it be half of one."""
+        before = self._homes
+        if any(before.get(client, home) != home != self._sent.get(client) for client, home in homes.items()):
+            self._shaken = now
+        self._homes = homes
 
     def _had_trouble(self, broker: str, now: float, for_s: float) -> None:
         known = self._trouble.setdefault(broker, _Trouble())
@@ -202,6 +216,7 @@ class Loop:
     def moved(self, now: float, steps: Iterable[Step]) -> None:
         """These have been carried out. Whoever had no home does not count: it had to go somewhere."""
         for each in steps:
+            self._sent[each.client] = each.target
             if each.source:
                 self._recent.append(now)
                 known = self._moved.get(each.client)
