@@ -557,26 +557,29 @@ def test_an_execution_fits_what_the_channel_reads_now():
     assert known.fitting({"a": {"s": 6}}, {}).upto == {"a": {"s": 6}}
 
 
+async def history_over_a_restart(app, between=lambda: None):
+    """Results of a channel over two reports that are stored and, from the next driver, over a third one, too."""
+    got = []
+    async with app.client("p") as publisher:
+        await publisher.create_topic(f"{app.name}.reports")
+        await publisher.subscribe_channel(f"{app.name}-history", got.append, kind="fire")
+        await app.report(publisher, a_report(1), a_report(2))
+        await app.arrived(2)
+        await app.rounds(lambda: got)
+        await asyncio.to_thread(app.driver.store)
+        between()
+        await asyncio.to_thread(app.start)
+        await app.report(publisher, a_report(3))
+        await app.arrived(3)
+        await app.rounds(lambda: len(got) > 1)
+    return [result.rows for result in got]
+
+
 def test_stored_publications_outlive_the_driver(application, spark):
-    app = application
+    got = asyncio.run(history_over_a_restart(application))
 
-    async def scenario():
-        got = []
-        async with app.client("p") as publisher:
-            await publisher.create_topic(f"{app.name}.reports")
-            await publisher.subscribe_channel(f"{app.name}-history", got.append, kind="fire")
-            await app.report(publisher, a_report(1), a_report(2))
-            await app.arrived(2)
-            await app.rounds(lambda: got)
-            await asyncio.to_thread(app.driver.store)
-            await asyncio.to_thread(app.start)
-            await app.report(publisher, a_report(3))
-            await app.arrived(3)
-            await app.rounds(lambda: len(got) > 1)
-        assert got[-1].rows == [{"id": "r3", "so_far": 6, "beds": 90}]
-
-    asyncio.run(scenario())
-    stored = spark.read.parquet(str(app.folder / "feeds" / "reports" / "after-*"))
+    assert got[-1] == [{"id": "r3", "so_far": 6, "beds": 90}]
+    stored = spark.read.parquet(str(application.folder / "feeds" / "reports" / "after-*"))
     assert sorted(row.id for row in stored.collect()) == ["r1", "r2"]
 
 
@@ -603,25 +606,9 @@ def test_a_subscription_that_makes_no_sense_is_refused(application, channel, par
 
 def test_what_is_not_on_this_disk_is_taken_from_the_hub(application):
     """A driver on another machine: history is what the hub still has, and nothing is answered again."""
-    app = application
+    got = asyncio.run(history_over_a_restart(application, lambda: shutil.rmtree(application.folder)))
 
-    async def scenario():
-        got = []
-        async with app.client("p") as publisher:
-            await publisher.create_topic(f"{app.name}.reports")
-            await publisher.subscribe_channel(f"{app.name}-history", got.append, kind="fire")
-            await app.report(publisher, a_report(1), a_report(2))
-            await app.arrived(2)
-            await app.rounds(lambda: got)
-            await asyncio.to_thread(app.driver.store)
-            shutil.rmtree(app.folder)
-            await asyncio.to_thread(app.start)
-            await app.report(publisher, a_report(3))
-            await app.arrived(3)
-            await app.rounds(lambda: len(got) > 1)
-        assert [result.rows for result in got[1:]] == [[{"id": "r3", "so_far": 6, "beds": 90}]]
-
-    asyncio.run(scenario())
+    assert got[1:] == [[{"id": "r3", "so_far": 6, "beds": 90}]]
 
 
 def test_files_of_other_topics_are_not_taken_for_its_own(tmp_path):

@@ -40,7 +40,9 @@ def broker(
     from trimtab.fleet.capacity import Capacity
 
     known = load().broker
-    capacity = Capacity(bandwidth or known.bandwidth, cores or known.cores, position or known.position)
+    said = {"bandwidth": bandwidth, "cores": cores}
+    limits = {name: getattr(known, name) if value is None else value for name, value in said.items()}
+    capacity = Capacity(**limits, position=position or known.position)
     asyncio.run(_broker(name, Path(join), listen, port, mqtt_port, area, int(stores), capacity, home, as_json))
 
 
