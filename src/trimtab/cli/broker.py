@@ -50,7 +50,7 @@ async def _broker(
     name: str, join: Path, listen: str, port: int | None, mqtt: int | None, area: str, stores: int,
     capacity: Capacity, home: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    from trimtab.cli.up import show, told, until_told_to_stop
+    from trimtab.cli.up import show, told, told_to_stop
     from trimtab.fleet.launch import Launch
 
     folder = Path(home) if home else join.parent
@@ -58,5 +58,6 @@ async def _broker(
         launch.join(join)
         await launch.start_broker(name, port=port, mqtt_port=mqtt, stores=stores)
         await launch.ready([name])
+        stopped = told_to_stop()
         show(launch, as_json)
-        await until_told_to_stop()
+        await stopped()

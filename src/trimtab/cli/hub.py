@@ -30,13 +30,14 @@ def hub(listen: str, port: int | None, leaf_port: int | None, executors: int, ho
 
 
 async def _hub(home: Path, listen: str, port: int | None, leaf: int | None, executors: int, as_json: bool) -> None:
-    from trimtab.cli.up import told, until_told_to_stop
+    from trimtab.cli.up import told, told_to_stop
     from trimtab.config import load
     from trimtab.fleet.launch import Launch
 
     async with Launch(home, host=listen, tls=load().tls, executors=executors, on_restart=told) as launch:
         await launch.start_hub(port, leaf)
         await launch.ready([])
+        stopped = told_to_stop()
         if as_json:
             output.print_json(
                 {"hub": launch.fleet.hub, "leaf": launch.fleet.hub_leaf, "fleet": str(home / "fleet.json")}
@@ -45,4 +46,4 @@ async def _hub(home: Path, listen: str, port: int | None, leaf: int | None, exec
             click.echo(
                 f"the hub is up at {launch.fleet.hub}\nbrokers: trimtab broker --name NAME --join {home / 'fleet.json'}"
             )
-        await until_told_to_stop()
+        await stopped()

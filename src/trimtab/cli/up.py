@@ -13,6 +13,8 @@ from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from trimtab.fleet.launch import Launch
     from trimtab.fleet.supervisor import Child
 
@@ -69,8 +71,9 @@ async def _up(
         for number in range(controllers):
             launch.start_controller(f"controller-{number + 1}")
         await launch.serve_hosts()
+        stopped = told_to_stop()
         show(launch, as_json)
-        await until_told_to_stop()
+        await stopped()
 
 
 def check_application(path: Path) -> None:
@@ -83,12 +86,17 @@ def check_application(path: Path) -> None:
     java_home()
 
 
-async def until_told_to_stop() -> None:
+def told_to_stop() -> Callable[[], Awaitable[None]]:
+    """What to wait on, listening from now on: whoever is told that all is up may stop it at once."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await stop.wait()
-    click.echo("stopping", err=True)
+
+    async def stopped() -> None:
+        await stop.wait()
+        click.echo("stopping", err=True)
+
+    return stopped
 
 
 def told(child: Child) -> None:
