@@ -13,14 +13,15 @@ from collections import Counter
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from nats.js.errors import BadRequestError
 
 from control_helpers import CLIENTS, MeasuredFleet, people
 from fleet_helpers import until
 from trimtab.cli.main import trimtab as commands
-from trimtab.control.decide import warm_up
+from trimtab.control.decide import NoPlan, Question, warm_up
 from trimtab.control.lease import VALID_S, Lease
 from trimtab.control.record import Record
-from trimtab.errors import BadInput
+from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet.keeper import CONTROL
 
 SETTINGS = "[control]\nperiod_s = 0.5\nbudget = 1.0\nbudget_s = 1.0\ncool_s = 0.1\n"
@@ -239,6 +240,58 @@ def test_a_killed_brokers_clients_are_served_elsewhere_and_a_standby_takes_over(
 
 async def _level(fleet) -> bool:
     return set((await fleet.homes()).values()) == {8}
+
+
+def test_a_leader_that_slept_finds_another_and_stands_by(controlled):
+    def leader():
+        with contextlib.suppress(BadInput):
+            return controlled.control("status")["leader"]
+
+    def leads(child):
+        """It said so, and nothing else since."""
+        return [line for line in child.log.read_text().splitlines() if "lead" in line][-1:]
+
+    async def scenario():
+        before = leader()
+        [asleep] = [
+            child for child in controlled.launch.supervisor.children
+            if child.name.startswith("controller") and f"{before} leads" in child.log.read_text()
+        ]  # fmt: skip
+        os.kill(asleep.pid, signal.SIGSTOP)
+        try:
+            await until(lambda: leader() not in (None, before), 20.0)
+            after = leader()
+        finally:
+            os.kill(asleep.pid, signal.SIGCONT)
+        await until(lambda: "standing by" in leads(asleep)[0], 20.0)
+        assert leader() == after
+
+    asyncio.run(scenario())
+
+
+def test_a_deposed_leader_writes_nothing(controlled):
+    async def contest():
+        admin = await controlled.launch.admin()
+        bucket = await admin.jetstream().create_key_value(bucket=f"state{threading.get_ident()}")
+        one, two = Record(admin, bucket), Record(admin, bucket)
+        assert await one.take_over("one") == {}
+        await one.write_state({"leader": "one", "plan": 1})
+        assert await two.take_over("two") == {"leader": "one", "plan": 1}
+        with pytest.raises(Unreachable, match="two has taken over from one"):
+            await one.write_state({"leader": "one", "plan": 2})
+        await two.write_state({"leader": "two", "plan": 3})
+        two._revision -= 1  # as if the answer to that had been lost
+        await two.write_state({"leader": "two", "plan": 4})
+        assert await one.take_over("three") == {"leader": "two", "plan": 4}
+
+        number = max(await one.numbers(), default=0) + 1
+        nothing = NoPlan(number, 0.0, ("a test",), "it is one")
+        await one.decided(None, Question(number, 0.0, ("a test",), "trim", 0, 0.0, 0), nothing)
+        with pytest.raises(BadRequestError):
+            await two.decided(None, Question(number, 1.0, ("another",), "trim", 0, 0.0, 0), nothing)
+        assert (await two.decision(number))["question"]["at"] == 0.0
+
+    controlled.do(contest())
 
 
 def test_without_a_measurement_it_says_what_it_waits_for(controlled):

@@ -120,7 +120,7 @@ class Controller:
 
     async def _take_over(self) -> None:
         """Go on where the one before was: with its plan, if the rest of it still helps, and with what it knew."""
-        state = await self._record.read_state()
+        state = await self._record.take_over(self.name)
         numbers = await self._record.numbers()
         doing = Progress.from_json(state["progress"]) if state.get("progress") else None
         self._pilot = Pilot(self.settings, max([*numbers, 0]), doing)
@@ -263,6 +263,7 @@ class Controller:
         if progress is None:
             return
         await self._follow_up(progress)
+        self._refuse_if_another_leads()
         if time.monotonic() >= self._throttled + 1.0:
             self._throttled = time.monotonic()
             latencies = [each.latency_ms for each in self._view.usage.values()] if self._view else []

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import secrets
 from typing import TYPE_CHECKING, Any, Final
 
-from nats.js.errors import KeyNotFoundError, NotFoundError
+from nats.js.api import Header
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
 
 from trimtab.control.decide import NoPlan, Question, decide
 from trimtab.control.plan import Plan
 from trimtab.control.view import View
-from trimtab.errors import BadInput, UnknownName
+from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet import wire
 from trimtab.fleet.keeper import DECISIONS, SNAPSHOT
 from trimtab.fleet.latest import latest
@@ -31,6 +34,7 @@ class Record:
     def __init__(self, connection: Nats, bucket: KeyValue) -> None:
         self._connection = connection
         self._bucket = bucket
+        self._revision = 0  # of the state as this one knows it
 
     # Snapshots.
 
@@ -52,31 +56,57 @@ class Record:
 
     # State.
 
-    async def read_state(self) -> dict[str, Any]:
-        try:
-            return wire.unpacked((await self._bucket.get(STATE)).value)
-        except KeyNotFoundError:
-            return {}
+    async def take_over(self, leader: str) -> dict[str, Any]:
+        """The state as the leader before left it. Nothing that one still writes will be taken from now on."""
+        while True:
+            state = await self._read()
+            with contextlib.suppress(KeyWrongLastSequenceError):
+                await self._replace(state | {"leader": leader})
+                return state
 
     async def write_state(self, state: dict[str, Any]) -> None:
-        await self._bucket.put(STATE, wire.packed(state))
+        try:
+            await self._replace(state)
+        except KeyWrongLastSequenceError:
+            now = await self._read()
+            if now.get("leader") != state["leader"]:
+                raise Unreachable(f"{now.get('leader')} has taken over from {state['leader']}") from None
+            await self._replace(state)  # the last one had come, and the answer to it had not
+
+    async def _read(self) -> dict[str, Any]:
+        try:
+            entry = await self._bucket.get(STATE)
+        except KeyNotFoundError:
+            self._revision = 0
+            return {}
+        self._revision = entry.revision or 0
+        return wire.unpacked(entry.value)
+
+    async def _replace(self, state: dict[str, Any]) -> None:
+        self._revision = await self._bucket.update(STATE, wire.packed(state), last=self._revision)
 
     # Decisions.
 
     async def decided(self, view: View | None, question: Question, made: Plan | NoPlan) -> None:
-        """A decision and all that it takes to come to it again; without a view, it cannot be."""
+        """A decision and all that it takes to come to it again; without a view, it cannot be.
+
+        A number is given once: whoever has been deposed and does not know it yet cannot write over another's decision.
+        """
         data = view.snapshot.pack() if view is not None else b""
-        parts = in_parts(data)
         jetstream, head = self._connection.jetstream(), f"decision.{question.number}"
-        for number, part in enumerate(parts):
-            await jetstream.publish(f"{head}.snapshot.{number}", part)
+        attempt = secrets.token_hex(4)  # one that died before it was done may have left parts
+        parts = {f"{head}.snapshot.{attempt}.{number}": part for number, part in enumerate(in_parts(data))}
+        for subject, part in parts.items():
+            await jetstream.publish(subject, part)
         said: dict[str, Any] = {
             "question": question.as_json(), "homes": dict(view.homes) if view else {},
-            "alive": list(view.brokers) if view else [], "parts": len(parts),
+            "alive": list(view.brokers) if view else [], "parts": list(parts),
             "plan": made.as_json() if isinstance(made, Plan) else None,
             "why_not": made.why if isinstance(made, NoPlan) else "",
         }  # fmt: skip
-        await jetstream.publish(f"{head}.made", wire.packed(said))
+        await jetstream.publish(
+            f"{head}.made", wire.packed(said), headers={Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: "0"}
+        )
 
     async def came_of_it(self, number: int, outcome: dict[str, Any]) -> None:
         await self._connection.jetstream().publish(f"decision.{number}.outcome", wire.packed(outcome))
@@ -103,8 +133,7 @@ class Record:
         said = await self.decision(number)
         if not said["parts"]:
             raise BadInput(f"decision {number} was made by hand or without a measurement: there is nothing to replay")
-        subjects = [f"decision.{number}.snapshot.{part}" for part in range(said["parts"])]
-        data = await self._joined(DECISIONS, subjects)
+        data = await self._joined(DECISIONS, said["parts"])
         if data is None:
             raise BadInput(f"the measurement that decision {number} was made on is no longer kept")
         view = View.of(unpack(data), said["homes"], said["alive"])
