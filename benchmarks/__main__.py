@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks import balance, channels, control, fleet, homes, kills, links, nats_source, pipeline, start
+from benchmarks import balance, channels, control, crowd, fleet, homes, kills, links, nats_source, pipeline, start
 
 ALL = {
     "start": start.main,
     "links": links.main,
     "homes": homes.main,
     "fleet": fleet.main,
+    "crowd": crowd.main,
     "nats_source": nats_source.main,
     "channels": channels.main,
     "pipeline": pipeline.main,

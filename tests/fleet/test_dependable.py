@@ -394,7 +394,7 @@ def test_a_client_is_where_it_says_it_is_and_finds_a_broker_that_is_back_at_anot
         async with running.client("s", "b1") as client, running.client("p", "b2") as publisher:
             await publisher.create_topic("t", unit="client")
             await client.subscribe("t", got.append)
-            old = client._brokers["b1"]
+            old = client._addresses["b1"]
 
             await asyncio.to_thread(running.do, running.launch.end_broker("b1", kill=True))
             await until(lambda: client.serving in ("b2", "b3"))
@@ -409,7 +409,7 @@ def test_a_client_is_where_it_says_it_is_and_finds_a_broker_that_is_back_at_anot
             await asyncio.to_thread(running.do, running.launch.start_broker("b1"))
             await until(lambda: client.serving == "b1", 30.0)
             assert reached(client) == "b1"
-            assert client._brokers["b1"] != old
+            assert client._addresses["b1"] != old
 
     try:
         asyncio.run(scenario())

@@ -65,6 +65,7 @@ class Agent:
         self._waiting: dict[str, dict[str, Any]] = {}  # clients to register when the hub is back
         self._listed_at = 0.0
         self._dirty = False  # whether the replica on disk is behind
+        self._told: dict[str, Any] | None = None  # where brokers are, as clients hear it
 
     async def start(self) -> None:
         self._load_replica()
@@ -72,7 +73,7 @@ class Agent:
             "ping": self._ping, "welcome": self._welcome, "reader": self._reader,
             "hello": self._hello, "route": self._route, "open": self._open, "close": self._close,
             "report": self._report, "flush": self._flush, "refuse": self._refuse,
-            "drain": self._drain,
+            "drain": self._drain, "brokers": self._addresses,
         }  # fmt: skip
         for verb, handle in (verbs | self.hosting.orders()).items():
             await self.connection.subscribe(f"ask.{self.broker}.{verb}", cb=wire.answering(handle))
@@ -105,7 +106,7 @@ class Agent:
             self._hub_seen = time.monotonic()
             self.alive = sorted({*answer["alive"], self.broker})
             self.hosting.moving = set(answer["moving"])
-            news = [self.registry.apply(key, value, revision) for key, value, revision in answer["changes"]]
+            news = [self._apply(*change) for change in answer["changes"]]
             if any(news):
                 self._dirty = True
                 await self.hosting.settle()
@@ -120,10 +121,15 @@ class Agent:
 
     async def _changed(self, message: Msg) -> None:
         change = json.loads(message.data)
-        if self.registry.apply(change["key"], change["value"], change["revision"], in_order=False):
+        if self._apply(change["key"], change["value"], change["revision"], in_order=False):
             self._dirty = True
             if change["key"].startswith("topic."):
                 await self.hosting.settle()
+
+    def _apply(self, key: str, value: dict[str, Any] | None, revision: int, *, in_order: bool = True) -> bool:
+        if key.startswith("broker."):
+            self._told = None
+        return self.registry.apply(key, value, revision, in_order=in_order)
 
     def _load_replica(self) -> None:
         """What was known before, in case the hub is away."""
@@ -169,13 +175,14 @@ class Agent:
             home = (await wire.ask(self.connection, "ask.hub.register", registration, 2.0))["home"]
         except Unreachable:
             self._waiting[client] = registration
-        urls, mark = self._addresses()
-        return {"home": home or wanted, "brokers": urls, "mark": mark}
+        return {"home": home or wanted} | await self._addresses()
 
-    def _addresses(self) -> tuple[dict[str, list[str]], int]:
+    async def _addresses(self, _: dict[str, Any] | None = None) -> dict[str, Any]:
         """Of all brokers; and a number that others would hardly have, for clients to see whether they know them."""
-        urls = {name: about["urls"] for name, about in sorted(self.registry.brokers().items())}
-        return urls, zlib.crc32(json.dumps(urls).encode())
+        if self._told is None:
+            urls = {name: about["urls"] for name, about in sorted(self.registry.brokers().items())}
+            self._told = {"brokers": urls, "mark": zlib.crc32(json.dumps(urls).encode())}
+        return self._told
 
     async def _route(self, question: dict[str, Any]) -> dict[str, Any]:
         """Where a client finds a topic. Nobody is turned away on news that may be old: the hub is asked first."""
@@ -188,7 +195,7 @@ class Agent:
             broker = self.registry.route(client, name)
         if self.registry.topic(name).unit == "client" and self.registry.home(client) is None:
             broker = self.broker
-        about = self.registry.brokers().get(broker, {})
+        about = self.registry.get(f"broker.{broker}") or {}
         return {
             "broker": broker,
             "urls": about.get("urls", []),
@@ -230,8 +237,8 @@ class Agent:
                 continue
             if now != broker and now in self.alive:  # whoever has fled from a broker that is away stays
                 stale[topic] = await self._route({"client": client, "topic": topic})
-        home = self.registry.home(client) or question["home"]
-        return {"stale": stale, "home": home, "home_alive": home in self.alive, "brokers": self._addresses()[1]}
+        home, mark = self.registry.home(client) or question["home"], (await self._addresses())["mark"]
+        return {"stale": stale, "home": home, "home_alive": home in self.alive, "mark": mark}
 
     async def _reader(self, question: dict[str, Any]) -> dict[str, Any]:
         """A durable reader's position; clients may not make one themselves, for one could be made to do harm."""

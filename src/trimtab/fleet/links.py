@@ -16,26 +16,43 @@ if TYPE_CHECKING:
 EXPIRE_S: Final = 4.0  # a client that has not reported for so long is gone
 
 
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """Somebody waits until all links that match are gone."""
+
+    match: Match
+    left: set[tuple[str, str]]  # topic, client
+    over: asyncio.Future[None]
+
+
 @dataclass(slots=True)
 class Links:
-    """Links open here. Times are the event loop's."""
+    """Links open here. Times are the event loop's.
 
-    _seen: dict[tuple[str, str], float] = field(default_factory=dict)  # (topic, client) -> last heard of
-    _roles: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    Everybody reports once a second, so what a report costs must not grow with how many there are.
+    """
+
+    _roles: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # client -> topic -> what it does there
+    _seen: dict[str, float] = field(default_factory=dict)  # client with links here -> last heard of
     _there: dict[str, float] = field(default_factory=dict)  # client at home here -> last heard of
-    _waiting: list[tuple[Match, asyncio.Future[None]]] = field(default_factory=list)
+    _waiting: list[_Wait] = field(default_factory=list)
 
     def open(self, topic: str, client: str, role: str) -> None:
-        self._seen[topic, client] = asyncio.get_running_loop().time()
-        self._roles.setdefault((topic, client), set()).add(role)
+        self._seen[client] = asyncio.get_running_loop().time()
+        topics = self._roles.setdefault(client, {})
+        if topic not in topics:
+            for wait in self._waiting:
+                if wait.match(topic, client):
+                    wait.left.add((topic, client))
+        topics.setdefault(topic, set()).add(role)
 
     def close(self, topic: str, client: str, role: str | None = None) -> None:
-        roles = self._roles.get((topic, client))
+        roles = self._roles.get(client, {}).get(topic)
         if roles is None:
             return
         roles.difference_update({role} if role else set(roles))
         if not roles:
-            self._forget((topic, client))
+            self._forget(topic, client)
 
     def heard_of(self, client: str, roles: dict[str, list[str]]) -> None:
         """The client lists all its links here, topic by topic: what is missing has ended."""
@@ -43,15 +60,15 @@ class Links:
             for role in each:
                 self.open(topic, client, role)
             if each:
-                self._roles[topic, client] = set(each)
-        for topic, other in list(self._seen):
-            if other == client and not roles.get(topic):
-                self._forget((topic, client))
+                self._roles[client][topic] = set(each)
+        for topic in [topic for topic in self._roles.get(client, {}) if not roles.get(topic)]:
+            self._forget(topic, client)
 
     def expire(self) -> None:
         limit = asyncio.get_running_loop().time() - EXPIRE_S
-        for link in [link for link, seen in self._seen.items() if seen < limit]:
-            self._forget(link)
+        for client in [client for client, seen in self._seen.items() if seen < limit]:
+            for topic in list(self._roles[client]):
+                self._forget(topic, client)
         for client in [client for client, seen in self._there.items() if seen < limit]:
             del self._there[client]
 
@@ -64,52 +81,52 @@ class Links:
 
     @property
     def clients(self) -> set[str]:
-        return {client for _, client in self._seen}
-
-    def count(self, topic: str, role: str) -> int:
-        return sum(role in roles for (name, _), roles in self._roles.items() if name == topic)
+        return set(self._roles)
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Publishers and subscribers by topic."""
         counted: dict[str, list[int]] = {}
-        for (topic, _), roles in self._roles.items():
-            both = counted.setdefault(topic, [0, 0])
-            both[0] += "pub" in roles
-            both[1] += "sub" in roles
+        for topics in self._roles.values():
+            for topic, roles in topics.items():
+                both = counted.setdefault(topic, [0, 0])
+                both[0] += "pub" in roles
+                both[1] += "sub" in roles
         return {topic: (both[0], both[1]) for topic, both in counted.items()}
 
     def by_client(self) -> dict[str, dict[str, list[str]]]:
         """Everybody who is here: topics, and roles in each."""
         listed: dict[str, dict[str, list[str]]] = {client: {} for client in self._there}
-        for (topic, client), roles in self._roles.items():
-            listed.setdefault(client, {})[topic] = sorted(roles)
+        for client, topics in self._roles.items():
+            listed[client] = {topic: sorted(roles) for topic, roles in topics.items()}
         return listed
 
     async def gone(self, match: Match, wait_s: float) -> None:
         """Until no link for which ``match(topic, client)`` is left here."""
-        if not any(match(*link) for link in self._seen):
+        left = {(topic, client) for client, topics in self._roles.items() for topic in topics if match(topic, client)}
+        if not left:
             return
-        waiter = (match, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiter)
+        wait = _Wait(match, left, asyncio.get_running_loop().create_future())
+        self._waiting.append(wait)
         try:
-            await asyncio.wait_for(waiter[1], wait_s)
+            await asyncio.wait_for(wait.over, wait_s)
         except TimeoutError:
-            left = [client for topic, client in self._seen if match(topic, client)]
-            raise BadInput(f"{len(left)} links are still there after {wait_s:g} s, of {left[0]} for one") from None
+            one = min(client for _, client in left)
+            raise BadInput(f"{len(left)} links are still there after {wait_s:g} s, of {one} for one") from None
         finally:
-            self._waiting.remove(waiter)
+            self._waiting.remove(wait)
 
     def refuse(self, topic: str, client: str, reason: str) -> None:
         """A client says that it cannot leave."""
-        for match, waiter in self._waiting:
-            if not waiter.done() and any(
-                match(*link) for link in self._seen if link[1] == client and topic in ("", link[0])
-            ):
-                waiter.set_exception(BadInput(reason))
+        for wait in self._waiting:
+            if not wait.over.done() and any(who == client and topic in ("", what) for what, who in wait.left):
+                wait.over.set_exception(BadInput(reason))
 
-    def _forget(self, link: tuple[str, str]) -> None:
-        self._seen.pop(link, None)
-        self._roles.pop(link, None)
-        for match, waiter in self._waiting:
-            if not waiter.done() and not any(match(*each) for each in self._seen):
-                waiter.set_result(None)
+    def _forget(self, topic: str, client: str) -> None:
+        topics = self._roles[client]
+        del topics[topic]
+        if not topics:
+            del self._roles[client], self._seen[client]
+        for wait in self._waiting:
+            wait.left.discard((topic, client))
+            if not wait.left and not wait.over.done():
+                wait.over.set_result(None)

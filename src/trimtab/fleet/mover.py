@@ -63,7 +63,7 @@ class Mover:
         self._keeper = keeper
         self._turn = asyncio.Semaphore(executors)
         self._records: dict[str, dict[str, Any]] = {}  # id -> move, phases with times; in order of start
-        self._moves: dict[str, Move] = {}  # under way
+        self._moves: dict[tuple[str, str, str], Move] = {}  # under way, by what moves
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._released: dict[str, Any] = {}  # id -> what the source said on handing over
         self._ids = itertools.count()
@@ -93,17 +93,17 @@ class Mover:
             move = Move(identity, "link", topic, client, registry.route(client, topic), target)
         if move.source == target:
             raise BadInput(f"{move.unit} '{topic or client}' is at '{target}' already")
-        if self.moving(unit, topic, client):
+        if move.what in self._moves:
             raise BadInput(f"{move.unit} '{topic or client}' is moving already; wait until that is over")
         if move.stateful and move.source not in self._keeper.alive():
             raise Unreachable(f"topic '{topic}' cannot move: what it has is at '{move.source}', which does not answer")
-        self._moves[move.id] = move  # from now on it is moving, though it has not begun
+        self._moves[move.what] = move  # from now on it is moving, though it has not begun
         return move
 
     def forget(self, planned: list[Move]) -> None:
         """These are not started after all."""
         for move in planned:
-            self._moves.pop(move.id, None)
+            self._moves.pop(move.what, None)
 
     def plan_drain(self, leaving: str, alive: list[str]) -> list[Move]:
         registry = self._keeper.registry
@@ -121,18 +121,18 @@ class Mover:
         return planned
 
     def moving(self, unit: str, topic: str, client: str) -> bool:
-        return any((m.unit, m.topic, m.client) == (unit, topic, client) for m in self._moves.values())
+        return (unit, topic, client) in self._moves
 
     def topics(self) -> list[str]:
         """Topics in a move."""
         return [move.topic for move in self._moves.values() if move.unit == "topic"]
 
     async def start(self, move: Move) -> str:
-        self._moves[move.id] = move
+        self._moves[move.what] = move
         try:
             await self._record(move)
         except BaseException:  # the hub does not answer; nobody must wait for a move that never begins
-            self._moves.pop(move.id, None)
+            self._moves.pop(move.what, None)
             raise
         self._tasks[move.id] = asyncio.create_task(self._run(move, Started()), name=f"move {move.id}")
         return move.id
@@ -159,7 +159,7 @@ class Mover:
             fields = {name: record[name] for name in Move.__slots__ if name != "phase"}
             move = Move(**fields, phase=Phase(record["phase"]))
             if not move.phase.over:
-                self._moves[move.id] = move
+                self._moves[move.what] = move
 
     def resume(self) -> None:
         """Go on with it."""
@@ -193,13 +193,13 @@ class Mover:
             while True:
                 before = move.phase
                 move, instructions = advance(move, event)
-                self._moves[move.id] = move
+                self._moves[move.what] = move
                 if move.phase != before and not move.phase.over:
                     await self._record(move)
                 for instruction in instructions:
                     event = await self._perform(move, instruction)
                 if move.phase.over:  # and only now: who sees it may order the next move
-                    self._moves.pop(move.id, None)
+                    self._moves.pop(move.what, None)
                     await self._record(move)
                     return move, event
                 if not isinstance(event, Succeeded) and move.phase in (Phase.ROLLING_BACK, Phase.ACTIVATING):

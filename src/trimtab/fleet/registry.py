@@ -79,10 +79,16 @@ class Topic:
 
 @dataclass(slots=True)
 class Registry:
-    """A replica. ``revision`` is that of the newest change it has."""
+    """A replica. ``revision`` is that of the newest change it has.
+
+    Agents look something up whenever a client reports, so none of that may take longer the more clients there are.
+    """
 
     revision: int = 0
     _entries: dict[str, tuple[int, dict[str, Any] | None]] = field(default_factory=dict)
+    _kinds: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # those that were not deleted
+    _topics: dict[str, Topic] = field(default_factory=dict)  # as far as anybody has asked for them
+    _newest: int = 0  # of all changes, in order or not
 
     def apply(self, key: str, value: dict[str, Any] | None, revision: int, *, in_order: bool = True) -> bool:
         """Take a change over, unless a newer one is here; whether it was news.
@@ -95,10 +101,20 @@ class Registry:
         if known is not None and known[0] >= revision:
             return False
         self._entries[key] = (revision, value)
+        self._newest = max(self._newest, revision)
+        kind, _, name = key.partition(".")
+        if kind == "topic":
+            self._topics.pop(name, None)
+        if value is not None:
+            self._kinds.setdefault(kind, {})[name] = value
+        else:
+            self._kinds.get(kind, {}).pop(name, None)
         return known is None or known[1] != value
 
     def since(self, revision: int, most: int = 500) -> list[tuple[str, dict[str, Any] | None, int]]:
         """The oldest changes after ``revision``."""
+        if revision >= self._newest:
+            return []
         news = [(key, value, at) for key, (at, value) in self._entries.items() if at > revision]
         return sorted(news, key=lambda change: change[2])[:most]
 
@@ -111,21 +127,19 @@ class Registry:
 
     def of_kind(self, kind: str) -> dict[str, dict[str, Any]]:
         """Entries of a kind by name."""
-        start = f"{kind}."
-        return {
-            key[len(start) :]: value
-            for key, (_, value) in self._entries.items()
-            if value is not None and key.startswith(start)
-        }
+        return dict(self._kinds.get(kind, {}))
 
     def topic(self, name: str) -> Topic:
-        value = self.get(f"topic.{name}")
-        if value is None:
-            raise UnknownName("topic", name, sorted(self.of_kind("topic")))
-        return Topic(name, **value)
+        known = self._topics.get(name)
+        if known is None:
+            value = self.get(f"topic.{name}")
+            if value is None:
+                raise UnknownName("topic", name, sorted(self.of_kind("topic")))
+            known = self._topics[name] = Topic(name, **value)
+        return known
 
     def topics(self) -> Iterable[Topic]:
-        return [Topic(name, **value) for name, value in self.of_kind("topic").items()]
+        return [self.topic(name) for name in self.of_kind("topic")]
 
     def home(self, client: str) -> str | None:
         value = self.get(f"client.{client}")

@@ -35,11 +35,12 @@ MAX_PAYLOAD: Final = 1024 * 1024
 MAX_STORE: Final = 1 << 50
 OWN_PORTS: Final = range(20_000, 32_768)  # below those that systems give to outgoing connections
 # What an application may do: nothing that changes a stream, a route, or another part of the fleet.
+AGENTS_ANSWER: Final = ("hello", "brokers", "route", "open", "close", "report", "flush", "refuse", "reader")
 CLIENT_MAY: Final[dict[str, Any]] = {
     "publish": {
         "allow": [
             "t.>", "work.>", "home.>", "keep.>", "in.>", "_INBOX.>", "$MQTT.>", "ask.all.probe",
-            *(f"ask.*.{verb}" for verb in ("hello", "route", "open", "close", "report", "flush", "refuse", "reader")),
+            *(f"ask.*.{verb}" for verb in AGENTS_ANSWER),
             *(f"ask.hub.{verb}" for verb in ("create", "delete", "subscribe", "unsubscribe", "seen")),
             f"$JS.{names.HUB}.API.DIRECT.GET.results",
             "$JS.*.API.CONSUMER.INFO.*.*", "$JS.*.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.>",

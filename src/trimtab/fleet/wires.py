@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.errors import Unreachable
 from trimtab.fleet import wire
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from nats.aio.client import Client as Nats
+
+    from trimtab.fleet.addresses import Addresses
 
 log = logging.getLogger("trimtab.client")
 CONNECT_S: Final = 3.0
@@ -27,6 +30,7 @@ PROBE_S: Final = 2.0  # a server that has not answered by then is taken to be go
 class Wire:
     """One connection."""
 
+    client: str
     broker: str
     nats: Nats
     urls: list[str] = field(default_factory=list)  # where the broker was when this was made
@@ -39,6 +43,15 @@ class Wire:
     async def open(self) -> None:
         self._inbox = self.nats.new_inbox()
         await self.nats.subscribe(f"{self._inbox}.*", cb=self._on_marker)
+
+    async def ask(self, verb: str, question: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
+        """The broker's agent."""
+        return await wire.ask(self.nats, f"ask.{self.broker}.{verb}", {"client": self.client} | question, timeout_s)
+
+    async def tell(self, verb: str, message: dict[str, Any]) -> None:
+        """The broker's agent, without waiting; the next report says it again."""
+        with contextlib.suppress(Exception):
+            await self.nats.publish(f"ask.{self.broker}.{verb}", json.dumps({"client": self.client} | message).encode())
 
     async def _on_marker(self, message: object) -> None:
         subject, server = message.subject, message.data.decode()  # type: ignore[attr-defined]
@@ -69,33 +82,40 @@ class Wires:
     """The connections of one client by broker."""
 
     def __init__(
-        self, client: str, user: str, password: str, ca: str | None, on_error: Callable[[Exception], Awaitable[None]]
+        self,
+        client: str,
+        addresses: Addresses,
+        login: tuple[str, str, str | None],
+        on_error: Callable[[Exception], Awaitable[None]],
     ) -> None:
         self._client = client
-        self._login = (user, password, ca)
+        self.addresses = addresses
+        self._login = login  # user, password, authority
         self._on_error = on_error
         self._open: dict[str, Wire] = {}
         self._opening: dict[str, asyncio.Lock] = {}
 
-    async def first(self, urls: list[str]) -> Wire:
-        """To whichever of the brokers answers first in the list."""
-        nats = await self._connect(urls)
+    async def first(self, wanted: str | None) -> Wire:
+        """To that broker, or else to whichever answers."""
+        order = sorted(self.addresses, key=lambda broker: broker != wanted)
+        nats = await self._connect([url for broker in order for url in self.addresses[broker]])
         reached = nats.connected_url
-        new = Wire(wire.server_name(nats), nats, [reached.geturl()] if reached else [])
+        new = Wire(self._client, wire.server_name(nats), nats, [reached.geturl()] if reached else [])
         await new.open()
         self._open[new.broker] = new
         return new
 
-    async def to(self, broker: str, urls: list[str], user: object, wait_s: float = CONNECT_S) -> Wire:
+    async def to(self, broker: str, user: object, wait_s: float = CONNECT_S) -> Wire:
         """The connection to ``broker``, made if need be; ``user`` keeps it open until it lets go."""
         async with self._opening.setdefault(broker, asyncio.Lock()):
             known = self._open.get(broker)
-            if known is None or known.nats.is_closed or (urls != known.urls and not known.nats.is_connected):
+            if known is None or self.is_gone(known):
+                urls = self.addresses[broker]
                 if not urls:
                     raise Unreachable(f"no address of broker '{broker}' is known")
                 if known is not None:
                     await wire.close(known.nats)
-                known = Wire(broker, await self._connect(urls, wait_s), urls)
+                known = Wire(self._client, broker, await self._connect(urls, wait_s), urls)
                 await known.open()
                 self._open[broker] = known
             known.users.add(user)
@@ -104,6 +124,12 @@ class Wires:
     def get(self, broker: str) -> Wire | None:
         """The connection to ``broker``, if there is one."""
         return self._open.get(broker)
+
+    def is_gone(self, known: Wire) -> bool:
+        """nats-py gives a connection up for good on some errors of a server that starts anew, and a server may have
+        started anew at another address."""
+        elsewhere = self.addresses[known.broker] not in ([], known.urls)
+        return known.nats.is_closed or (elsewhere and not known.nats.is_connected)
 
     async def _connect(self, urls: list[str], wait_s: float = CONNECT_S) -> Nats:
         user, password, ca = self._login

@@ -60,6 +60,11 @@ class Move:
     phase: Phase = Phase.PLANNED
     reason: str = ""  # why it was rolled back, or what is left to say
 
+    @property
+    def what(self) -> tuple[str, str, str]:
+        """That which moves; it can move once at a time."""
+        return self.unit, self.topic, self.client
+
     def __str__(self) -> str:
         name = " ".join(part for part in (self.topic, self.client) if part)
         return f"{self.unit} {name} from {self.source} to {self.target}"

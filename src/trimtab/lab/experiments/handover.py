@@ -282,7 +282,8 @@ class _Trial:
                 wrong += not await store.is_open(topic, record["broker"])
         for name, client in self.clients.items():
             wrong += client.home != homes[name]["home"]
-            for topic, route in client._routes.items():
+            for route in client._routes:
+                topic = route.topic.name
                 right = homes[name]["home"] if topics[topic]["unit"] == "client" else topics[topic]["broker"]
                 wrong += route.broker != right
         return wrong

@@ -1,0 +1,82 @@
+"""What clients cost that are merely there: each reports to its broker's agent once a second, with all its links.
+
+The reports are those of the SDK; their clients are only names. The registry of the fleet grows with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from trimtab.cli.output import print_table
+from trimtab.fleet import wire
+from trimtab.lab.live import LiveFleet
+
+CROWDS = (100, 1_000, 10_000)
+LINKS = 10  # of each client
+TOPICS = 1_000
+REPORTS = 10_000
+AT_ONCE = 32
+REST_S = 5.0
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _all(work: list) -> None:
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def one(each) -> None:
+        async with turn:
+            await each
+
+    await asyncio.gather(*(one(each) for each in work))
+
+
+async def _run() -> None:
+    rows = []
+    async with LiveFleet(2) as fleet:
+        admin = await fleet.launch.admin()
+        agent = (await wire.ask(admin, "ask.b1.ping", {}))["pid"]
+        [keeper] = [child.pid for child in fleet.launch.supervisor.children if "keeper" in child.name]
+        await _all([wire.ask(admin, "ask.hub.create", {"name": f"t{n}", "broker": "b1", "unit": "client"}, 60.0)
+                    for n in range(TOPICS)])  # fmt: skip
+        there = 0
+
+        def report(number: int):
+            topics = [f"t{(number * 7 + at * 13) % TOPICS}" for at in range(LINKS)]
+            question = {
+                "client": f"c{number}", "topics": {}, "home": "b1", "leaves": False,
+                "links": {topic: ["sub"] for topic in topics}, "routes": dict.fromkeys(topics, "b1"),
+            }  # fmt: skip
+            return wire.ask(admin, "ask.b1.report", question, 60.0)
+
+        for crowd in CROWDS:
+            await _all([wire.ask(admin, "ask.hub.register", {"client": f"c{n}", "home": "b1", "wished": True}, 60.0)
+                        for n in range(there, crowd)])  # fmt: skip
+            there = crowd
+            await asyncio.sleep(3.0)  # agents have heard of them
+            await _all([report(n) for n in range(crowd)])
+            before, began = _cpu_s(agent), time.monotonic()
+            await _all([report(n % crowd) for n in range(REPORTS)])
+            used, took = _cpu_s(agent) - before, time.monotonic() - began
+            before = _cpu_s(keeper)
+            await asyncio.sleep(REST_S)
+            rest = (_cpu_s(keeper) - before) / REST_S
+            rows.append((
+                f"{crowd:,}", f"{1e6 * used / REPORTS:,.0f} µs", f"{REPORTS / took:,.0f}",
+                f"{REPORTS / used:,.0f}", f"{rest:.1%}",
+            ))  # fmt: skip
+    print_table(
+        f"clients at one broker, {LINKS} links each",
+        ["clients", "agent's CPU per report", "reports/s answered", "clients that a core carries", "keeper, nothing new"],
+        rows,
+    )
+
+
+def main() -> None:
+    asyncio.run(_run())
