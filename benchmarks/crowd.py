@@ -73,7 +73,7 @@ async def _run() -> None:
             ))  # fmt: skip
     print_table(
         f"clients at one broker, {LINKS} links each",
-        ["clients", "agent's CPU per report", "reports/s answered", "clients that a core carries", "keeper, nothing new"],
+        ["clients", "agent's CPU per report", "reports/s answered", "clients that a core carries", "keeper at rest"],
         rows,
     )
 

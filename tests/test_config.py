@@ -143,12 +143,12 @@ def test_a_file_that_cannot_be_read_is_refused(folder):
     [
         (
             "[place]\nheadroom = 1\n",
-            "trimtab.toml: there is no table [place]; known: [tls], [spark], [broker], [control]",
+            "trimtab.toml: there is no table [place]; known: [tls], [spark], [hub], [broker], [control]",
         ),
-        ("tls = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark], [broker], [control]"),
+        ("tls = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark], [hub], [broker], [control]"),
         (
             "[[tls]]\nenabled = true\n",
-            "trimtab.toml: there is no table [tls]; known: [tls], [spark], [broker], [control]",
+            "trimtab.toml: there is no table [tls]; known: [tls], [spark], [hub], [broker], [control]",
         ),
         ("[tls]\nenable = true\n", "trimtab.toml: [tls] has no key 'enable'; known: enabled, ca, cert, key"),
         ("[tls]\nenabled = 1\n", "trimtab.toml: [tls] enabled = 1 must be true or false"),
@@ -162,6 +162,8 @@ def test_a_file_that_cannot_be_read_is_refused(folder):
             "trimtab.toml: [tls] key = 'nowhere.pem' is not a file",
         ),
         ('[tls]\nca = "."\ncert = "cert.pem"\nkey = "key.pem"\n', "trimtab.toml: [tls] ca = '.' is not a file"),
+        ("[hub]\nforget_s = '1d'\n", "trimtab.toml: [hub] forget_s = '1d' must be a number of seconds"),
+        ("[hub]\nforget_unnamed_s = 1\n", "hub: forget_unnamed_s must be from five seconds to ten years, but is 1"),
         ("[broker]\ncores = true\n", "trimtab.toml: [broker] cores = True must be a number"),
         ("[broker]\nposition = [1]\n", "trimtab.toml: [broker] position = [1] must be [latitude, longitude]"),
         ("[broker]\nbandwidth = 0\n", "broker: bandwidth must be more than zero, or left out, but is 0"),

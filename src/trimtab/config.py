@@ -10,6 +10,10 @@
     master = "local[2]"     # any setting of Spark, without the leading "spark."
     "driver.memory" = "8g"
 
+    [hub]
+    forget_s = 604800       # a client that was away so long is forgotten, with its subscriptions to channels
+    forget_unnamed_s = 600  # the same for one that has no name to come back under
+
     [broker]
     bandwidth = 12.5e6      # bytes/s that a broker carries, in and out; without, any number
     cores = 4               # without, those of its machine
@@ -32,14 +36,16 @@ from typing import Any, Final
 
 from trimtab.control.settings import Settings
 from trimtab.errors import BadInput
+from trimtab.fleet.absent import Patience
 from trimtab.fleet.capacity import Capacity
 from trimtab.fleet.credentials import Tls
 
 FILE: Final = "trimtab.toml"
 CONTROL: Final = tuple(each.name for each in fields(Settings))
+HUB: Final = tuple(each.name for each in fields(Patience))
 BROKER: Final = tuple(each.name for each in fields(Capacity))
 KNOWN: Final = {  # table -> keys; none: any
-    "tls": ("enabled", "ca", "cert", "key"), "spark": (), "broker": BROKER, "control": CONTROL,
+    "tls": ("enabled", "ca", "cert", "key"), "spark": (), "hub": HUB, "broker": BROKER, "control": CONTROL,
 }  # fmt: skip
 
 
@@ -49,6 +55,7 @@ class Config:
     spark: dict[str, str] = field(default_factory=dict)
     control: Settings = field(default_factory=Settings)
     broker: Capacity = field(default_factory=Capacity)
+    hub: Patience = field(default_factory=Patience)
 
 
 def load() -> Config:
@@ -71,7 +78,15 @@ def load() -> Config:
                 raise BadInput(f"{path}: [{table}] has no key '{key}'; known: {', '.join(KNOWN[table])}")
     control = _control(path, content.get("control", {}))
     broker = _broker(path, content.get("broker", {}))
-    return Config(_tls(path, content.get("tls", {})), _spark(path, content.get("spark", {})), control, broker)
+    hub = _hub(path, content.get("hub", {}))
+    return Config(_tls(path, content.get("tls", {})), _spark(path, content.get("spark", {})), control, broker, hub)
+
+
+def _hub(path: Path, table: dict[str, Any]) -> Patience:
+    for key, value in table.items():
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise BadInput(f"{path}: [hub] {key} = {value!r} must be a number of seconds")
+    return Patience(**table)
 
 
 def _broker(path: Path, table: dict[str, Any]) -> Capacity:

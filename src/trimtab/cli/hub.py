@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -34,7 +34,9 @@ async def _hub(home: Path, listen: str, port: int | None, leaf: int | None, exec
     from trimtab.config import load
     from trimtab.fleet.launch import Launch
 
-    async with Launch(home, host=listen, tls=load().tls, executors=executors, on_restart=told) as launch:
+    config = load()
+    options: dict[str, Any] = {"tls": config.tls, "executors": executors, "on_restart": told, "patience": config.hub}
+    async with Launch(home, host=listen, **options) as launch:
         await launch.start_hub(port, leaf)
         await launch.ready([])
         stopped = told_to_stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,45 +29,53 @@ if TYPE_CHECKING:
 @click.option("--executors", type=click.IntRange(1, 1024), default=16, show_default=True, help="Moves at once.")
 @click.option("--app", type=click.Path(dir_okay=False), help="Manifest of an application: run its pipeline, too.")
 @click.option("--controllers", type=click.IntRange(0, 8), default=1, show_default=True,
-              help="How many; all but one stand by. They need a pipeline that measures.")  # fmt: skip
+              help="How many; all but one stand by. They need Spark to measure: --app or --measure.")  # fmt: skip
+@click.option("--measure", is_flag=True, help="Run Spark to measure the fleet, also without an application.")
 @home_option
 @output.json_option
 def up(
-    brokers: int, stores: str, tls: bool | None, executors: int, app: str | None, controllers: int, home: str | None,
-    as_json: bool,
+    brokers: int, stores: str, tls: bool | None, executors: int, app: str | None, controllers: int, measure: bool,
+    home: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Start a hub and a number of brokers on free loopback ports, until Ctrl-C.
 
     Credentials are made once and kept in the fleet's folder, for its owner only; so are stored messages and the
     registry: the next start goes on with them.
     """
-    asyncio.run(_up(home_of(home), brokers, int(stores), tls, executors, app, controllers, as_json))
+    asyncio.run(_up(home_of(home), brokers, int(stores), tls, executors, app, controllers, measure, as_json))
 
 
 async def _up(
     home: Path, brokers: int, stores: int, tls: bool | None, executors: int, app: str | None, controllers: int,
-    as_json: bool,
+    measure: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from trimtab.config import load
     from trimtab.fleet.launch import Launch
 
-    if app is not None:
-        check_application(Path(app))
+    spark = measure or app is not None
+    if spark:
+        check_application(Path(app) if app else None)
     config = load()
     chosen = config.tls if tls is None else tls
     names = [f"b{number}" for number in range(1, brokers + 1)]
-    async with Launch(home, tls=chosen, executors=executors, on_restart=told, capacity=config.broker) as launch:
+    options: dict[str, Any] = {
+        "executors": executors,
+        "on_restart": told,
+        "capacity": config.broker,
+        "patience": config.hub,
+    }
+    async with Launch(home, tls=chosen, **options) as launch:
         with output.progress(quiet=as_json) as bar:
-            step = bar.add_task("starting", total=brokers + 2 + (app is not None))
+            step = bar.add_task("starting", total=brokers + 2 + spark)
             await launch.start_hub()
             bar.advance(step)
             for name in names:
                 await launch.start_broker(name, stores=stores)
                 bar.advance(step)
             await launch.ready(names)
-            if app is not None:
+            if spark:
                 bar.update(step, description="starting Spark")
-                await launch.start_pipeline(Path(app))
+                await launch.start_pipeline(Path(app) if app else None)
         for number in range(controllers):
             launch.start_controller(f"controller-{number + 1}")
         await launch.serve_hosts()
@@ -76,13 +84,14 @@ async def _up(
         await stopped()
 
 
-def check_application(path: Path) -> None:
-    """Before anything is started: what is wrong with the manifest, and whether there is a Java."""
+def check_application(path: Path | None) -> None:
+    """Before anything is started: what is wrong with the manifest, if there is one, and whether there is a Java."""
     from trimtab.pipeline.java import java_home
     from trimtab.pipeline.manifest import load as load_manifest
     from trimtab.pipeline.plan import compile_channels
 
-    compile_channels(load_manifest(path))
+    if path is not None:
+        compile_channels(load_manifest(path))
     java_home()
 
 

@@ -114,6 +114,7 @@ class Agent:
                 break
         if self._dirty:
             self._dirty = False
+            self.registry.bury()
             self._save_replica()
         for client, question in list(self._waiting.items()):
             await wire.ask(self.connection, "ask.hub.register", question, 2.0)
@@ -168,7 +169,7 @@ class Agent:
             )
         registration = {
             "client": client, "home": wanted, "wished": bool(question.get("home")),
-            "position": question.get("position"),
+            "position": question.get("position"), "returns": question.get("returns"),
         }  # fmt: skip
         home = self.registry.home(client)
         try:
@@ -210,8 +211,10 @@ class Agent:
 
     def _peers(self) -> list[str]:
         """Who must have heard of a new subscription before an old one may end."""
-        hub = [names.HUB] if time.monotonic() - self._hub_seen < 3 * PERIOD_S else []
-        return [*self.alive, *hub]
+        return [*self.alive, *([names.HUB] if self._hub_is_there() else [])]
+
+    def _hub_is_there(self) -> bool:
+        return time.monotonic() - self._hub_seen < 3 * PERIOD_S
 
     async def _close(self, question: dict[str, Any]) -> dict[str, Any]:
         self.links.close(question["topic"], question["client"], question.get("role"))
@@ -238,7 +241,18 @@ class Agent:
             if now != broker and now in self.alive:  # whoever has fled from a broker that is away stays
                 stale[topic] = await self._route({"client": client, "topic": topic})
         home, mark = self.registry.home(client) or question["home"], (await self._addresses())["mark"]
-        return {"stale": stale, "home": home, "home_alive": home in self.alive, "mark": mark}
+        return {
+            "stale": stale, "home": home, "home_alive": home in self.alive, "mark": mark,
+            "known": await self._is_known(client),
+        }  # fmt: skip
+
+    async def _is_known(self, client: str) -> bool:
+        """Whether the hub knows this client. If it cannot be asked, nobody is told otherwise."""
+        if self.registry.home(client) is None and client not in self._waiting and self._hub_is_there():
+            with contextlib.suppress(Unreachable):
+                await self._sync()
+                return self.registry.home(client) is not None
+        return True
 
     async def _reader(self, question: dict[str, Any]) -> dict[str, Any]:
         """A durable reader's position; clients may not make one themselves, for one could be made to do harm."""

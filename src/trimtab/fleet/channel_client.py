@@ -74,6 +74,18 @@ class ChannelClient:
             self._missed += 1
         return made
 
+    async def renew(self) -> None:
+        """The hub has forgotten this client, which was away for long: subscribe again to all it follows."""
+        known = list(self._followed.values())
+        for at in range(0, len(known), MOST):
+            listed = [
+                {"channel": each.channel, "params": as_json(each.takers[0].params)} for each in known[at : at + MOST]
+            ]
+            question = {"client": self._client, "subscriptions": listed}
+            await wire.ask(self._base.nats, "ask.hub.subscribe", question, ANSWER_S)
+        self._told = -1
+        self._missed += 1  # look for what has come meanwhile
+
     async def _follow(self, followed: Followed) -> None:
         self._followed[followed.subject] = followed
 

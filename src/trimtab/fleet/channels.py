@@ -207,6 +207,15 @@ class Channels:
                     await self._store({subject: {"on": False, "params": {}}})
         return {}
 
+    async def leave(self, client: str) -> None:
+        """All subscriptions of a client, and where it was."""
+        jetstream = self._connection.jetstream()
+        info = await jetstream.stream_info(SUBSCRIPTIONS, subjects_filter=f"sub.*.*.{client}")
+        parts = [subject.split(".") for subject in info.state.subjects or {}]
+        listed = [{"channel": channel, "id": identity} for _, channel, identity, _ in parts]
+        await self.unsubscribe({"client": client, "subscriptions": listed})
+        await jetstream.purge_stream("KV_positions", subject=f"$KV.positions.{client}")
+
     async def seen(self, question: dict[str, Any]) -> dict[str, Any]:
         """A client has had all results up to this one, if it says so; where the newest is."""
         client, seq = names.client_name(question["client"]), question.get("seq")

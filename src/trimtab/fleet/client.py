@@ -86,15 +86,17 @@ class Client:
         self.position = position
         self.home = ""
         self._wanted_home = home
+        self._returns = name is not None
         self._addresses = Addresses(known["brokers"], addresses or {})
         login = known["user"], known["password"], known.get("ca")
         self._wires = Wires(self.name, self._addresses, login, self._on_error)
         self._base = Base()
         self._routes = Routes(self.name, self._wires, self._base, self._start)
-        self._channels = ChannelClient(self.name, self._base, returns=name is not None)
+        self._channels = ChannelClient(self.name, self._base, returns=self._returns)
         self._stamper = Stamper(self.name)
         self._closing = False
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._introducing: asyncio.Task[Any] | None = None
 
     @property
     def moves(self) -> int:
@@ -113,7 +115,7 @@ class Client:
             raise BadInput(f"there is no broker '{wanted}' to be the home of '{self.name}'; known: {known}")
         base = await self._wires.first(wanted)
         try:
-            answer = await base.ask("hello", {"home": wanted, "position": self.position})
+            answer = await base.ask("hello", self._about(wanted))
             self._addresses.learn(answer)
             self.home = answer["home"]
             base.users.add(self)
@@ -270,6 +272,15 @@ class Client:
 
     # Where this client is.
 
+    def _about(self, home: str | None) -> dict[str, Any]:
+        return {"home": home, "position": self.position, "returns": self._returns}
+
+    async def _introduce(self) -> None:
+        """This client was away for so long that the fleet has forgotten it."""
+        with contextlib.suppress(BadInput, nats.errors.Error, OSError):
+            await self._base.wire.ask("hello", self._about(self.home))
+            await self._channels.renew()
+
     async def _home_changed(self, raw: Any) -> None:
         value = json.loads(raw.data)["value"]
         if value is not None and value["home"] != self.home:
@@ -370,6 +381,9 @@ class Client:
         if elsewhere and to is self._base.wire:
             self._start(self._change_home(answer["home"]))
         self._routes.told(answer["stale"])
+        at_it = self._introducing is not None and not self._introducing.done()
+        if not (answer["known"] or at_it or self._closing) and to is self._base.wire:
+            self._introducing = self._start(self._introduce())
 
     async def _on_error(self, error: Exception) -> None:
         slow = getattr(error, "sub", None)

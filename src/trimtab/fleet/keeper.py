@@ -23,6 +23,7 @@ from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NoKey
 
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet import names, wire
+from trimtab.fleet.absent import Absent, Patience
 from trimtab.fleet.channels import Channels, make_stream
 from trimtab.fleet.credentials import Fleet
 from trimtab.fleet.mover import ALIVE_S, Mover
@@ -40,6 +41,7 @@ SNAPSHOT: Final = "snapshot"  # the newest measurement of the whole fleet, in pa
 DECISIONS: Final = "decisions"  # what the controller decided, and why
 CONTROL: Final = "control"  # the bucket with the controller's lease and what it is doing
 DAY_S: Final = 86_400.0
+FORGET_EACH_S: Final = 60.0  # at the most
 PLACE_S: Final = 0.5  # that a newcomer waits for a controller to choose its home
 KINDS: Final = ("topic", "client", "broker", "link", "channel")  # of what the registry holds
 
@@ -65,7 +67,7 @@ def streams() -> list[StreamConfig]:
 class Keeper:
     """Answers ``ask.hub.*`` for agents and clients, ``admin.*`` for operators."""
 
-    def __init__(self, connection: Nats, executors: int = 16) -> None:
+    def __init__(self, connection: Nats, executors: int = 16, patience: Patience | None = None) -> None:
         self.connection = connection
         self.registry = Registry()
         self.seen: dict[str, float] = {}  # broker -> when its agent asked last, on the monotonic clock
@@ -74,6 +76,8 @@ class Keeper:
         self.reports: dict[str, dict[str, Any]] = {}  # broker -> its newest report
         self.mover = Mover(self, executors)
         self.channels = Channels(connection, self.registry, self.write)
+        self._patience = patience or Patience()
+        self._absent = Absent(self._patience)
         self._store: KeyValue
         self._writing = asyncio.Lock()
         self._creating = asyncio.Lock()
@@ -229,7 +233,12 @@ class Keeper:
         position = question.get("position")
         if position is not None:
             position = [float(position[0]), float(position[1])]
-        value = {"home": home, "position": position or (known or {}).get("position")}
+        returns = question.get("returns")
+        value = {
+            "home": home,
+            "position": position or (known or {}).get("position"),
+            "returns": returns if returns is not None else (known or {}).get("returns", True),
+        }
         if value != known:
             await self.write(f"client.{client}", value)
         return {"home": home}
@@ -326,6 +335,24 @@ class Keeper:
                 known["topics"] |= report["topics"]
             else:
                 self.reports[broker] = report
+            self._absent.there(report.get("links") or (), time.monotonic())
+
+    # Forgetting.
+
+    async def forget_the_absent(self) -> None:
+        """For as long as the keeper runs."""
+        while True:
+            await asyncio.sleep(min(self._patience.forget_unnamed_s / 2, FORGET_EACH_S))
+            clients = self.registry.of_kind("client")
+            for client in self._absent.overdue(clients, self.alive(), time.monotonic()):
+                if not self.mover.moving("client", "", client):
+                    with contextlib.suppress(BadInput, nats.errors.Error, TimeoutError):  # then the next time
+                        await self.channels.leave(client)
+                        await self.write(f"client.{client}", None)
+                        log.info("client %s was away for long, and is forgotten", client)
+            for key in self.registry.bury():
+                with contextlib.suppress(nats.errors.Error, TimeoutError):
+                    await self.connection.jetstream().purge_stream("KV_registry", subject=f"$KV.registry.{key}")
 
 
 def _settings(topic: Topic) -> str:
@@ -334,7 +361,7 @@ def _settings(topic: Topic) -> str:
     return ", ".join(told) or "the defaults"
 
 
-async def serve(home: Path, executors: int) -> None:
+async def serve(home: Path, executors: int, patience: Patience) -> None:
     fleet = Fleet.load(home / "fleet.json")
     stop = asyncio.Event()
 
@@ -345,7 +372,7 @@ async def serve(home: Path, executors: int) -> None:
         [fleet.hub], "fleet", fleet.fleet, name="trimtab:keeper", ca=fleet.tls.ca if fleet.tls else None, wait_s=30.0,
         on_closed=closed,
     )  # fmt: skip
-    keeper = Keeper(connection, executors)
+    keeper = Keeper(connection, executors, patience)
     for attempt in range(20):  # JetStream may take a moment after the server answers
         try:
             await keeper.start()
@@ -355,14 +382,17 @@ async def serve(home: Path, executors: int) -> None:
             await asyncio.sleep(0.25)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    forgetting = asyncio.create_task(keeper.forget_the_absent())
     await stop.wait()
+    forgetting.cancel()
     await keeper.mover.stop()
     await connection.close()
 
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 16))
+    home, executors, forget_s, forget_unnamed_s = sys.argv[1:]
+    asyncio.run(serve(Path(home), int(executors), Patience(float(forget_s), float(forget_unnamed_s))))
 
 
 if __name__ == "__main__":

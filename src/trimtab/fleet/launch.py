@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import names, server, wire
+from trimtab.fleet.absent import Patience
 from trimtab.fleet.capacity import Capacity
 from trimtab.fleet.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, read_secret, write_secret
 from trimtab.fleet.lock import lock
@@ -42,7 +43,9 @@ class Launch:
     def __init__(
         self, home: Path, *, host: str = LOOPBACK, tls: bool | Tls = False, area: str = "area", executors: int = 16,
         on_restart: Callable[[Child], None] = lambda _: None, capacity: Capacity | None = None,
+        patience: Patience | None = None,
     ) -> None:  # fmt: skip
+        self.patience = patience or Patience()  # with clients that are away
         self.capacity = capacity or Capacity()  # of each broker that is started
         self.home = home.resolve()  # its paths go into files that are read elsewhere
         self.host = host
@@ -89,7 +92,8 @@ class Launch:
         (self.home / CLIENT_FILE).unlink(missing_ok=True)  # of an earlier run, with other addresses
         folder = self.home / names.HUB
         await self._server(names.HUB, server.hub_config(self.fleet, client, leaf, folder / "store"), client)
-        self._python("keeper", "trimtab.fleet.keeper", str(self.home), str(self.executors))
+        patience = (str(self.patience.forget_s), str(self.patience.forget_unnamed_s))
+        self._python("keeper", "trimtab.fleet.keeper", str(self.home), str(self.executors), *patience)
 
     def start_controller(self, name: str = "controller", *options: str) -> None:
         """One that leads, or stands by, in a process of its own."""

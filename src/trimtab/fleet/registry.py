@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Unit = Literal["topic", "client", "link"]
 UNITS = ("topic", "client", "link")
+GRAVES = 1_000  # clients that were forgotten and are still remembered as such
 
 
 _KINDS: tuple[tuple[str, Any, str], ...] = (
@@ -89,6 +90,7 @@ class Registry:
     _kinds: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # those that were not deleted
     _topics: dict[str, Topic] = field(default_factory=dict)  # as far as anybody has asked for them
     _newest: int = 0  # of all changes, in order or not
+    _graves: dict[str, None] = field(default_factory=dict)  # clients that were forgotten, the first one first
 
     def apply(self, key: str, value: dict[str, Any] | None, revision: int, *, in_order: bool = True) -> bool:
         """Take a change over, unless a newer one is here; whether it was news.
@@ -105,11 +107,22 @@ class Registry:
         kind, _, name = key.partition(".")
         if kind == "topic":
             self._topics.pop(name, None)
+        if kind == "client":
+            self._graves.pop(key, None)
+            if value is None:
+                self._graves[key] = None
         if value is not None:
             self._kinds.setdefault(kind, {})[name] = value
         else:
             self._kinds.get(kind, {}).pop(name, None)
         return known is None or known[1] != value
+
+    def bury(self) -> list[str]:
+        """Let go of all but the last graves. Whoever has not heard of one of them knows a client that never comes."""
+        keys = list(self._graves)[:-GRAVES]
+        for key in keys:
+            del self._graves[key], self._entries[key]
+        return keys
 
     def since(self, revision: int, most: int = 500) -> list[tuple[str, dict[str, Any] | None, int]]:
         """The oldest changes after ``revision``."""

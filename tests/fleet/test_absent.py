@@ -1,0 +1,155 @@
+"""Clients that do not come back are forgotten, with all they had; one that comes after all is known again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fleet_helpers import RunningFleet, until
+from trimtab.errors import BadKnob
+from trimtab.fleet.absent import Absent, Patience
+from trimtab.fleet.channels import SUBSCRIPTIONS
+from trimtab.fleet.registry import GRAVES, Registry
+
+PATIENCE = Patience(forget_s=100.0, forget_unnamed_s=10.0)
+NAMED, UNNAMED = {"home": "b1", "returns": True}, {"home": "b1", "returns": False}
+
+
+@pytest.mark.parametrize(
+    ("client", "since", "overdue"),
+    [
+        (NAMED, 99.0, False),
+        (NAMED, 101.0, True),
+        (UNNAMED, 9.0, False),
+        (UNNAMED, 11.0, True),
+        ({"home": "b1"}, 99, False),
+    ],
+)
+def test_patience_is_longer_with_those_who_have_a_name(client, since, overdue):
+    absent = Absent(PATIENCE)
+    absent.there(["c"], 1000.0)
+
+    assert absent.overdue({"c": client}, ["b1"], 1000.0 + since) == ["c"] * overdue
+
+
+def test_whoever_is_first_looked_for_is_not_late():
+    absent = Absent(PATIENCE)
+
+    assert absent.overdue({"c": UNNAMED}, ["b1"], 1000.0) == []
+    assert absent.overdue({"c": UNNAMED}, ["b1"], 1009.0) == []
+    assert absent.overdue({"c": UNNAMED}, ["b1"], 1011.0) == ["c"]
+
+
+def test_nobody_is_forgotten_whose_broker_is_away():
+    absent = Absent(PATIENCE)
+    absent.there(["c"], 0.0)
+
+    assert absent.overdue({"c": UNNAMED}, ["b2"], 1000.0) == []
+    assert absent.overdue({"c": UNNAMED}, ["b1"], 1009.0) == []
+    assert absent.overdue({"c": UNNAMED}, ["b1"], 1011.0) == ["c"]
+
+
+def test_patience_below_what_reports_take_is_refused():
+    with pytest.raises(BadKnob, match="hub: forget_s must be from five seconds to ten years, but is 1"):
+        Patience(forget_s=1.0)
+
+
+def test_graves_are_let_go_the_oldest_first():
+    registry = Registry()
+    for number in range(GRAVES + 5):
+        registry.apply(f"client.c{number}", {"home": "b1"}, 2 * number + 1)
+        registry.apply(f"client.c{number}", None, 2 * number + 2)
+    registry.apply("client.c0", {"home": "b2"}, 10_000)  # is back
+    registry.apply("topic.t", {"broker": "b1"}, 10_001)
+    registry.apply("topic.t", None, 10_002)
+
+    assert registry.bury() == ["client.c1", "client.c2", "client.c3", "client.c4"]
+    assert registry.bury() == []
+    assert registry.at("client.c1") == 0
+    assert registry.at("client.c5") == 12
+    assert registry.home("c0") == "b2"
+    assert ("topic.t", None, 10_002) in registry.since(0, most=10_000)  # whoever was away must hear of it
+
+
+CLIENT = """
+import asyncio, sys, trimtab
+
+async def main(home, name):
+    async with trimtab.connect(home, name=name or None, home="b1") as client:
+        got = await client.subscribe_channel("fires", kind="forest")
+        print(client.name, got.id, flush=True)
+        async for result in got:
+            print(result.execution, flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def forgetful(tmp_path):
+    running = RunningFleet(tmp_path / "home", brokers=("b1",), patience=Patience(6.0, 5.0))
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+
+
+def test_who_dies_is_forgotten_and_who_only_slept_is_served_again(forgetful):
+    def start(name):
+        process = subprocess.Popen(
+            [sys.executable, "-c", CLIENT, str(forgetful.home), name], stdout=subprocess.PIPE, text=True
+        )
+        return process, *process.stdout.readline().split()
+
+    def known():
+        return set(forgetful.ask("admin.state", {"kind": "client"})["entries"])
+
+    def subscribers():
+        async def look():
+            jetstream = (await forgetful.launch.admin()).jetstream()
+            info = await jetstream.stream_info(SUBSCRIPTIONS, subjects_filter="sub.fires.>")
+            positions = await jetstream.stream_info("KV_positions", subjects_filter="$KV.positions.>")
+            ends = [{subject.split(".")[-1] for subject in each.state.subjects or {}} for each in (info, positions)]
+            assert ends[0] == ends[1]
+            return ends[0]
+
+        return forgetful.do(look())
+
+    def publish(identity, execution):
+        async def store():
+            data = {"execution": execution, "at": "2026-01-01T00:00:00Z", "rows": []}
+            jetstream = (await forgetful.launch.admin()).jetstream()
+            await jetstream.publish(f"res.fires.{identity}", json.dumps(data).encode())
+
+        forgetful.do(store())
+
+    channel = {"parameters": {"kind": "string"}, "retention_s": 60.0}
+    forgetful.ask("admin.channels", {"app": "city", "channels": {"fires": channel}})
+    started = [start("wakes"), start("sleeps"), start("")]
+    try:
+        (awake, _, identity), (asleep, *_), (dies, unnamed, _) = started
+        assert known() == subscribers() == {"wakes", "sleeps", unnamed}
+        publish(identity, 1)
+        dies.kill()
+        os.kill(asleep.pid, signal.SIGSTOP)
+
+        asyncio.run(until(lambda: known() == {"wakes"}, 40.0))
+        asyncio.run(until(lambda: subscribers() == {"wakes"}, 10.0))
+        publish(identity, 2)
+        os.kill(asleep.pid, signal.SIGCONT)
+        asyncio.run(until(lambda: known() == subscribers() == {"wakes", "sleeps"}, 40.0))
+        publish(identity, 3)
+
+        for process in (awake, asleep):
+            assert [process.stdout.readline().strip() for _ in range(3)] == ["1", "2", "3"]
+    finally:
+        for process, *_ in started:
+            process.kill()
+            process.communicate()
