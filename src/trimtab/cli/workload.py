@@ -20,7 +20,7 @@ def workload(history: str, out: str, since: float | None, until: float | None, a
     """Mean rates of all topics, and everybody who had to do with them, as a workload to plan and compare on."""
     from trimtab.config import load
     from trimtab.pipeline.history import check_folders, write_workload
-    from trimtab.pipeline.session import open_session
+    from trimtab.pipeline.session import ONCE, open_session
 
     check_folders(Path(history))
     with output.progress(quiet=as_json) as bar:
@@ -29,7 +29,7 @@ def workload(history: str, out: str, since: float | None, until: float | None, a
         def step(what: str) -> None:
             bar.update(task, description=what, advance=1)
 
-        spark = open_session("trimtab workload", load().spark)
+        spark = open_session("trimtab workload", ONCE | load().spark)
         try:
             said = write_workload(spark, Path(history), Path(out), since, until, step)
         finally:

@@ -427,7 +427,7 @@ def draw(show: Show, path: Path) -> None:
     for name in names:
         loads.plot(at, [each.brokers.get(name, np.nan) / 1000 for each in show.samples], label=name, lw=1.4)
     loads.set_ylabel("load, kB/s")
-    loads.legend(ncol=len(names), fontsize=8, loc="upper left")
+    loads.legend(ncol=len(names), fontsize=8, loc="upper right")
     spread.plot(at, [each.spread for each in show.samples], color="#d1495b", lw=1.6)
     spread.set_ylabel("spread of loads")
     spread.set_ylim(bottom=0.0)

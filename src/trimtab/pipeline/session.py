@@ -46,6 +46,9 @@ DEFAULTS: Final = {
     "spark.sql.artifact.isolation.enabled": "false",
 }
 
+# For work that is done once and then over: nothing waits for a slot, and what is read is not kept.
+ONCE: Final = {"spark.master": f"local[{CORES}]", "spark.driver.memory": "2g"}
+
 
 def open_session(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session, started if there is none; takes 5 to 20 s then."""
