@@ -1,6 +1,6 @@
 """Thirty people who all come to broker b1, each with news of its own, some with far more than others.
 
-A load for a controller to level: `trimtab up --brokers 3 --controllers 1`, then `python examples/crowd/run.py`.
+A load for a controller to level: `trimtab up --brokers 3 --measure`, then `python examples/crowd/run.py`.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ async def main() -> None:
                 for _ in range(1 + number // 10):
                     await source.publish(f"news.{number}", "x" * 200)
             await asyncio.sleep(0.2)
-            serving = [person.serving for person in people]
+            serving = [person.serving or "none" for person in people]
             now = ", ".join(f"{serving.count(broker)} at {broker}" for broker in sorted(set(serving)))
             if now != shown:
                 shown = now

