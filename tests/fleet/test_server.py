@@ -75,6 +75,16 @@ def test_free_ports_are_all_different_and_can_be_listened_on():
     assert check_port(HOST, ports[0]) == ports[0]
 
 
+def test_a_port_that_was_chosen_is_not_chosen_again_though_nobody_listens_yet():
+    ports = [port for _ in range(40) for port in free_ports(HOST, 50)]
+
+    assert len(set(ports)) == 2_000
+
+
+def test_ports_do_not_run_out():
+    assert all(len(free_ports(HOST, 100)) == 100 for _ in range(200))
+
+
 def test_no_ports_are_none():
     assert free_ports(HOST, 0) == []
 

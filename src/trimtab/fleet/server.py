@@ -34,6 +34,7 @@ MAX_PAYLOAD: Final = 1024 * 1024
 # really stored is limited by each stream.
 MAX_STORE: Final = 1 << 50
 OWN_PORTS: Final = range(20_000, 32_768)  # below those that systems give to outgoing connections
+_given: set[int] = set()  # ports that this process has chosen for somebody
 # What an application may do: nothing that changes a stream, a route, or another part of the fleet.
 AGENTS_ANSWER: Final = ("hello", "brokers", "route", "open", "close", "report", "flush", "refuse", "reader")
 CLIENT_MAY: Final[dict[str, Any]] = {
@@ -65,12 +66,17 @@ def free_ports(host: str, count: int) -> list[int]:
     """Ports nobody listens on, all different.
 
     Not those the system would give (bind to 0): it gives the same ones to outgoing connections, which may take
-    them before the server that they are meant for is up.
+    them before the server that they are meant for is up. None twice to the same process, for the first who was given
+    it may not be listening yet.
     """
+    fresh = [port for port in OWN_PORTS if port not in _given]
+    if len(fresh) < len(OWN_PORTS) // 2:  # those of long ago are in use, or were given back
+        _given.clear()
+        fresh = list(OWN_PORTS)
     held: list[socket.socket] = []
     error: OSError | None = None
     try:
-        for port in random.SystemRandom().sample(OWN_PORTS, min(len(OWN_PORTS), 100 * count)):
+        for port in random.SystemRandom().sample(fresh, min(len(fresh), 100 * count)):
             if len(held) == count:
                 break
             trial = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -84,7 +90,9 @@ def free_ports(host: str, count: int) -> list[int]:
                     break
         if len(held) < count:
             raise BadInput(f"no port can be had on {host}: {error.strerror if error else 'all are in use'}")
-        return [each.getsockname()[1] for each in held]
+        ports = [each.getsockname()[1] for each in held]
+        _given.update(ports)
+        return ports
     finally:
         for each in held:
             each.close()
