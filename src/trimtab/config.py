@@ -17,6 +17,7 @@
     [broker]
     bandwidth = 12.5e6      # bytes/s that a broker carries, in and out; without, any number
     cores = 4               # without, those of its machine
+    memory = 8e9            # bytes; without, that of its machine
     position = [47.07, 15.44]
 
     [control]
@@ -97,8 +98,7 @@ def _broker(path: Path, table: dict[str, Any]) -> Capacity:
             key == "position" and len(parts) != 2
         ):
             raise BadInput(f"{path}: [broker] {key} = {value!r} must be {right}")
-    position = table.get("position")
-    return Capacity(table.get("bandwidth"), table.get("cores"), (position[0], position[1]) if position else None)
+    return Capacity(**(table | ({"position": tuple(table["position"])} if "position" in table else {})))
 
 
 def _control(path: Path, table: dict[str, Any]) -> Settings:

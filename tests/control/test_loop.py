@@ -151,8 +151,8 @@ def test_the_rest_of_a_plan_is_dropped_when_it_no_longer_helps():
     after = there.homes | {each.client: each.target for each in plan.steps}
     mirrored = View.of(Snapshot(5.0, fleet(RATES)), after, there.alive)
 
-    assert there.loop.still_helps(as_it_was, plan.steps)
-    assert not there.loop.still_helps(mirrored, [replace_target(each) for each in plan.steps])
+    assert there.loop.still_helps(as_it_was, plan, plan.steps)
+    assert not there.loop.still_helps(mirrored, plan, [replace_target(each) for each in plan.steps])
 
 
 def replace_target(step):

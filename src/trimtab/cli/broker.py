@@ -25,12 +25,14 @@ if TYPE_CHECKING:
               help="Servers that store persistent topics.")  # fmt: skip
 @click.option("--bandwidth", type=float, metavar="BYTES/S", help="That it carries, in and out [default: any].")
 @click.option("--cores", type=float, metavar="N", help="That it may use [default: those of its machine].")
+@click.option("--memory", type=float, metavar="BYTES", help="That it may use [default: that of its machine].")
 @click.option("--position", type=(float, float), metavar="LAT LON", help="Where it is, in degrees.")
 @click.option("--home", type=click.Path(file_okay=False), help="Its folder [default: beside the fleet file].")
 @output.json_option
 def broker(
     name: str, join: str, listen: str, port: int | None, mqtt_port: int | None, area: str, stores: str,
-    bandwidth: float | None, cores: float | None, position: tuple[float, float] | None, home: str | None, as_json: bool,
+    bandwidth: float | None, cores: float | None, memory: float | None, position: tuple[float, float] | None,
+    home: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Start a broker that joins a fleet, until Ctrl-C.
 
@@ -40,7 +42,7 @@ def broker(
     from trimtab.fleet.capacity import Capacity
 
     known = load().broker
-    said = {"bandwidth": bandwidth, "cores": cores}
+    said = {"bandwidth": bandwidth, "cores": cores, "memory": memory}
     limits = {name: getattr(known, name) if value is None else value for name, value in said.items()}
     capacity = Capacity(**limits, position=position or known.position)
     asyncio.run(_broker(name, Path(join), listen, port, mqtt_port, area, int(stores), capacity, home, as_json))

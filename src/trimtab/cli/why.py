@@ -71,6 +71,7 @@ def _show(said: dict[str, Any], at: int | None) -> None:
     else:
         before, then, seen = plan["before"], plan["predicted"], outcome.get("measured")
         rows += [
+            ("binding", _binding(plan.get("binding"), outcome.get("binding"))),
             ("policy", plan["policy"]),
             ("allowed", _allowed(question)),
             ("before", _levels(before)), ("predicted", _levels(then)),
@@ -91,6 +92,17 @@ def _show(said: dict[str, Any], at: int | None) -> None:
             state = states[at] if at < len(states) else "under way"
             rows.append(("this one", f"{client} from {source or 'a broker that was away'} to {target}: {state}"))
     output.print_table(f"decision {question['number']}", ["", ""], rows, left=range(2))
+
+
+def _binding(said: dict[str, Any] | None, measured: float | None) -> str:
+    """What there was least of, then as predicted, then as measured."""
+    if said is None:
+        return "that everybody has a home"
+    load = said["resource"] == "load"
+    figures = [said["now"], said["predicted"], *([measured] if measured is not None else [])]
+    told = [f"{each:.2f} x the mean" if load else f"{each:.0%}" for each in figures]
+    names = ("", " as predicted", " as measured")
+    return f"{said['resource']} of {said['broker']}: " + ", ".join(map("".join, zip(told, names, strict=False)))
 
 
 def _allowed(question: dict[str, Any]) -> str:

@@ -28,8 +28,9 @@ def rebalance(
     clients = len(view.clients)
     most = clients if budget is None else round(budget * clients)
     return Question(
-        number, at, because("asked for", reason), policy or settings.policy, settings.seed + number, 0.0, most
-    )
+        number, at, because("asked for", reason), policy or settings.policy, settings.seed + number, 0.0, most,
+        overload=settings.overload, messages=settings.messages,
+    )  # fmt: skip
 
 
 def empty(number: int, at: float, view: View, settings: Settings, broker: str, reason: str | None) -> Question:

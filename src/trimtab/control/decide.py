@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from trimtab.control.plan import Levels, Plan, Step, in_order
+from trimtab.control.plan import LOAD, Binding, Levels, Plan, Step, in_order
+from trimtab.control.resources import evenness, forecast, relief, resources, too_full
 from trimtab.control.view import View
 from trimtab.errors import BadInput
 from trimtab.model.ids import Ids
@@ -18,6 +19,7 @@ from trimtab.place.client.homes import Homes
 from trimtab.place.registry import policy_with
 
 if TYPE_CHECKING:
+    from trimtab.control.resources import Resource
     from trimtab.model.workload import Rows
     from trimtab.place.policy import Policy
 
@@ -40,6 +42,9 @@ class Question:
     unfit: tuple[str, ...] = ()  # brokers that nobody is to go to
     only_lost: bool = False  # nobody moves but those who have no home
     leaving: str = ""  # a broker that everybody is to leave
+    relieve: str = ""  # a resource of which a broker uses too much
+    overload: float = 1.0  # share of any resource that is too much
+    messages: float | None = None  # messages/s that are, if that is set
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -60,42 +65,117 @@ class NoPlan:
     why: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Change:
+    """Other homes, and who moves to them, in this order."""
+
+    home: Rows
+    movers: Rows
+    policy: str
+    left: int = 0  # moves that the budget did not allow
+
+
 def decide(view: View, question: Question) -> Plan | NoPlan:
-    """Homes for those who have none; then as much of the policy's answer as the budget allows, if that is worth it."""
-    whole = view
-    if question.unfit and len(question.unfit) < len(view.brokers):
-        view = view.without(question.unfit)
-    if question.leaving:
-        view = View.of(view.snapshot, view.homes, [name for name in view.brokers if name != question.leaving])
-    if not len(view.brokers):
+    """Homes for those who have none; then as much of the policy's answer as the budget allows, if that is worth it.
+
+    A broker that is too full of anything, and would stay so, is relieved, and nothing else is done.
+    """
+    there = [name for name in view.brokers if name != question.leaving]
+    if not there:
         return NoPlan(question.number, question.at, question.reasons, "no broker is alive")
-    home, before = view.home, Levels.of(whole.load())
-    settled = rehomed(view)
-    lost = np.flatnonzero(home == UNPLACED)
-    chosen, left, policy = lost, 0, "re-home"
+    whole = View.of(view.snapshot, view.homes, there) if question.leaving else view
+    out = set(question.unfit) & set(there)
+    part = whole.without(out) if 0 < len(out) < len(there) else whole
+    settled, lost = rehomed(part), np.flatnonzero(part.home == UNPLACED).astype(np.int32)
+    change: _Change | str = _Change(settled, lost, "re-home")
     if not question.only_lost and question.most > 0:
-        target = wanted(view, settled, question)
-        movers = in_order(view, target, question.most)
-        trial = settled.copy()
-        trial[movers] = target[movers]
-        base, then = Levels.of(view.load(settled)), Levels.of(view.load(trial))
-        if len(movers) and worth_it(base, then, question.gain):
-            settled, chosen, policy = trial, np.concatenate([lost, movers]), question.policy
-            left = int(np.count_nonzero((target != view.home) & (home != UNPLACED))) - len(movers)
+        better = _better(part, settled, question)
+        if isinstance(better, _Change):
+            change = replace(better, movers=np.concatenate([lost, better.movers]))
         elif not len(lost):
-            why = "no other homes are better" if not len(movers) else (
-                f"the best that can be done changes the spread from {base.spread:.2f} to {then.spread:.2f} and the "
-                f"highest load from {base.max_load:,.0f} to {then.max_load:,.0f} only"
-            )  # fmt: skip
-            return NoPlan(question.number, question.at, question.reasons, why)
-    there = set(whole.brokers)
-    steps = tuple(
-        Step(name, view.homes[name] if view.homes[name] in there else "", view.brokers[settled[row]])
-        for row in chosen.tolist()
-        for name in [view.clients[row]]
-    )
-    predicted = Levels.of(view.load(settled))
-    return Plan(question.number, question.at, question.reasons, policy, steps, before, predicted, left)
+            change = better
+    if isinstance(change, str):
+        return NoPlan(question.number, question.at, question.reasons, change)
+    return _plan(view, whole, part, change, question)
+
+
+def _better(view: View, settled: Rows, question: Question) -> _Change | str:
+    """Homes that are worth the moves; or why there are none."""
+    limits = resources(view, question.overload, question.messages)
+    level = _levelled(view, settled, question)
+    if (view.home == UNPLACED).any():
+        return level
+    if isinstance(level, str) or too_full(view, limits, level.home):
+        level = _one_by_one(view, limits, question, level)
+    full = next((each for each in limits if each.name == question.relieve), None)
+    if full is None or (
+        isinstance(level, _Change) and float(full.share(forecast(view, full, level.home)).max()) <= full.allowed
+    ):
+        return level
+    home, movers = relief(view, limits, full.name, question.frozen, question.most)
+    then = float(full.share(forecast(view, full, home)).max())
+    if len(movers) and then < float(full.share().max()) and not too_full(view, limits, home):
+        return _Change(home, movers, "relieve")
+    return level if isinstance(level, _Change) else f"nobody who could move would leave it less {full.name}"
+
+
+def _one_by_one(view: View, limits: list[Resource], question: Question, level: _Change | str) -> _Change | str:
+    """Where the policy's answer is none, for it does not know who must stay, nor what else brokers are full of: clients
+    off those that have more than the mean, one by one, to where there is enough of everything."""
+    even = evenness(view, limits, TOLERANCE)
+    home, movers = relief(view, [even, *limits], even.name, question.frozen, question.most)
+    base, then = Levels.of(view.load()), Levels.of(view.load(home))
+    if len(movers) and worth_it(base, then, question.gain) and not too_full(view, limits, home):
+        return _Change(home, movers, "one by one")
+    return level if isinstance(level, str) else f"{', '.join(too_full(view, limits, level.home))} would be too full"
+
+
+def _plan(view: View, whole: View, part: View, change: _Change, question: Question) -> Plan:
+    """``change`` is about ``part`` of the fleet; what it brings is said of the ``whole``."""
+    rows = {name: row for row, name in enumerate(whole.brokers)}
+    clients = {name: row for row, name in enumerate(whole.clients)}
+    alive, steps, then = set(view.brokers), [], whole.home.copy()
+    for row in change.movers.tolist():
+        name, target = part.clients[row], part.brokers[change.home[row]]
+        source = view.homes[name]
+        steps.append(Step(name, source if source in alive else "", target))
+        then[clients[name]] = rows[target]
+    before, predicted = Levels.of(view.load()), Levels.of(whole.load(then))
+    binding = None if question.only_lost else bound_by(whole, question, then)
+    return Plan(
+        question.number, question.at, question.reasons, change.policy, tuple(steps), before, predicted, change.left,
+        binding,
+    )  # fmt: skip
+
+
+def _levelled(view: View, settled: Rows, question: Question) -> _Change | str:
+    """What the policy says, as far as the budget goes; or why not."""
+    target = wanted(view, settled, question)
+    movers = in_order(view, target, question.most)
+    trial = settled.copy()
+    trial[movers] = target[movers]
+    base, then = Levels.of(view.load(settled)), Levels.of(view.load(trial))
+    if not len(movers):
+        return "no other homes are better"
+    if not worth_it(base, then, question.gain):
+        return (
+            f"the best that can be done changes the spread from {base.spread:.2f} to {then.spread:.2f} and the "
+            f"highest load from {base.max_load:,.0f} to {then.max_load:,.0f} only"
+        )
+    left = int(np.count_nonzero((target != view.home) & (view.home != UNPLACED))) - len(movers)
+    return _Change(trial, movers, question.policy, left)
+
+
+def bound_by(view: View, question: Question, then: Rows) -> Binding:
+    """What there was least of: a resource, if one is to be relieved, else evenness."""
+    for resource in resources(view, question.overload, question.messages):
+        if resource.name == question.relieve:
+            now, after = resource.share(), resource.share(forecast(view, resource, then))
+            break
+    else:
+        now, after = (each.levels / max(each.mean, 1e-9) for each in (view.load(), view.load(then)))
+    row = int(np.argmax(now))
+    return Binding(question.relieve or LOAD, view.brokers[row], float(now[row]), float(after[row]))
 
 
 def worth_it(before: Levels, then: Levels, gain: float) -> bool:

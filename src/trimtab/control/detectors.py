@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from trimtab.control.resources import resources
 from trimtab.model.placement import UNPLACED
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
-    from trimtab.model.workload import Floats
 
 SLIGHT: Final = 1.5  # times the spread that is allowed
 
@@ -34,6 +34,8 @@ class Finding:
     kind: Kind
     text: str
     slight: bool = False  # so little above what is allowed that it may be noise
+    resource: str = ""  # of which there is too little at a broker, and enough elsewhere
+    broker: str = ""  # that has least of it
 
     def __str__(self) -> str:
         return self.text
@@ -55,29 +57,23 @@ def lost(view: View, _: Settings) -> Iterator[Finding]:
 
 
 def overload(view: View, settings: Settings) -> Iterator[Finding]:
-    """A broker uses more than it should of anything whose limit is known."""
-    used: dict[str, tuple[Floats, Floats]] = {}  # of a resource: in use, limit
-    if np.isfinite(view.problem.bandwidth).all():
-        used["bandwidth"] = view.load().per_broker, view.problem.bandwidth
-    cores = view.problem.workload.brokers.cores
-    said = [view.usage.get(name) for name in view.brokers]
-    if cores is not None:
-        used["cores"] = np.array([each.cores if each else 0.0 for each in said]), cores
-    if settings.messages is not None:
-        limit = settings.messages / settings.overload  # it is the number that is too much, not a share of it
-        used["message rate"] = np.array([each.messages if each else 0.0 for each in said]), np.full(len(said), limit)
-    for resource, (use, limits) in used.items():
-        share = use / np.maximum(limits, 1e-9)
+    """A broker uses more than it should of anything whose limit is known (Gupta, SEC'21, 3.4.2)."""
+    for resource in resources(view, settings.overload, settings.messages):
+        share = resource.share()
         over = np.flatnonzero(share > settings.overload).tolist()
         if not over:
             continue
         names = ", ".join(view.brokers[row] for row in over)
-        text = f"{names} above {settings.overload:.0%} of {resource}: {share.max():.0%} at most"
-        together = float(use.sum() / max(limits.sum(), 1e-9))
+        text = f"{names} above {settings.overload:.0%} of {resource.name}: {share.max():.0%} at most"
+        fullest = view.brokers[int(np.argmax(share))]
+        use, limit = float(resource.use.sum()), float(resource.limit.sum())
+        together = use / max(limit, 1e-9)
         if together > settings.overload:
-            more = math.ceil((use.sum() / settings.overload - limits.sum()) / max(float(limits.mean()), 1e-9))
+            more = math.ceil((use / settings.overload - limit) / max(float(resource.limit.mean()), 1e-9))
             text += f"; all brokers together are at {together:.0%}, so moving cannot mend it: add {more} like them"
-        yield Finding(Kind.OVERLOAD, text)
+            yield Finding(Kind.OVERLOAD, text)
+        else:
+            yield Finding(Kind.OVERLOAD, text, resource=resource.name, broker=fullest)
 
 
 def imbalance(view: View, settings: Settings) -> Iterator[Finding]:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.control.decide import NoPlan, Question, decide, worth_it
 from trimtab.control.detectors import Finding, Kind, findings
-from trimtab.control.plan import Levels, Plan
+from trimtab.control.plan import LOAD, Levels, Plan
+from trimtab.control.resources import ROOM, resources
+from trimtab.observe.snapshot import USAGE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from trimtab.control.plan import Step
+    from trimtab.control.plan import Binding, Step
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
 
@@ -42,13 +44,14 @@ class Outcome:
     said_before: Levels | None = None  # by the brokers themselves, all that they carry
     measured: Levels | None = None  # once it was seen
     said: Levels | None = None
+    binding: float | None = None  # of that which was binding, then
     helped: bool | None = None
     unmeasured: str = ""  # why that will never be known
 
     def as_json(self) -> dict[str, Any]:
         levels = {name: getattr(self, name) for name in ("said_before", "measured", "said")}
         seen = {name: each.as_json() if each else None for name, each in levels.items()}
-        return seen | {"helped": self.helped, "unmeasured": self.unmeasured}
+        return seen | {"binding": self.binding, "helped": self.helped, "unmeasured": self.unmeasured}
 
 
 @dataclass(slots=True)
@@ -95,6 +98,8 @@ class Loop:
     _brokers: frozenset[str] = frozenset()  # alive at the last look
     _said_before: Levels | None = None  # by brokers, when the last plan was made
     _trouble: dict[str, _Trouble] = field(default_factory=dict)
+    # Resources and brokers that had no more of them when clients had left: it is something else that uses them.
+    _in_vain: set[tuple[str, str]] = field(default_factory=set)
 
     def step(
         self, now: float, view: View, *, busy: bool = False, paused: bool = False, rehoming: bool = False
@@ -145,6 +150,7 @@ class Loop:
         if self._unseen:
             self._never_measured("a broker has come or gone before")
         self._moved.clear()
+        self._in_vain.clear()
         self._pause, self._quiet_until, self._unseen, self._rest = 0, -math.inf, False, 0
 
     def _look_who_has_moved(self, now: float, homes: Mapping[str, str]) -> None:
@@ -164,6 +170,10 @@ class Loop:
         """It was found so many times in a row; what is slight, once more."""
         return found.kind is Kind.UNFINISHED or self._seen[found.kind] >= self.settings.patience + found.slight
 
+    def _is_to_be_relieved(self, found: Finding) -> bool:
+        """A broker is full of something, and to move clients has not been found to be no use."""
+        return bool(found.resource) and self._is_firm(found) and (found.resource, found.broker) not in self._in_vain
+
     def _unfinished(self, view: View) -> list[Finding]:
         if self._rest and view.load().cov > self.settings.enough:
             return [Finding(Kind.UNFINISHED, f"{self._rest:,} moves of the last plan are left")]
@@ -178,6 +188,8 @@ class Loop:
         self.question = Question(
             self.number, now, tuple(str(each) for each in self.found), settings.policy, settings.seed + self.number,
             settings.gain, self._allowed(now, len(view.clients)), frozen, unfit, only_lost,
+            relieve=next((each.resource for each in self.found if self._is_to_be_relieved(each)), ""),
+            overload=settings.overload, messages=settings.messages,
         )  # fmt: skip
         made = decide(view, self.question)
         if isinstance(made, Plan):
@@ -250,7 +262,12 @@ class Loop:
         it need not fall by as much, but must not have risen.
         """
         outcome = self.outcome
-        if outcome is None or not self._unseen or view.at < outcome.ended + self.settings.period_s:
+        if outcome is None or not self._unseen:
+            return
+        binding = outcome.plan.binding
+        relieved = binding is not None and binding.resource != LOAD
+        # What brokers use is a mean over some time; loads are computed from homes as they are.
+        if view.at < outcome.ended + (max(USAGE_S, self.settings.period_s) if relieved else self.settings.period_s):
             return
         self._unseen = False
         plan, outcome.measured, outcome.said = outcome.plan, Levels.of(view.load()), _said_by(view)
@@ -261,12 +278,33 @@ class Loop:
             promised > 0.0 and before is not None and after is not None
             and after.spread > max(WORSE * before.spread, self.settings.alpha)
         )  # fmt: skip
+        outcome.binding = self._now_bound(view, plan)
+        if binding is not None and relieved:
+            good, worse = self._is_relieved(binding, outcome.binding), False
+            if not good:
+                self._in_vain.add((binding.resource, binding.broker))
         outcome.helped = good and not worse
         self.verdicts.append(outcome)
         if outcome.helped:
             self._pause = 0
         else:
             self._wait_longer(now)
+
+    def _now_bound(self, view: View, plan: Plan) -> float | None:
+        """How it is now with that which was binding when a plan was made."""
+        if plan.binding is None or plan.binding.broker not in set(view.brokers):
+            return None
+        row = list(view.brokers).index(plan.binding.broker)
+        if plan.binding.resource == LOAD:
+            load = view.load()
+            return float(load.levels[row] / max(load.mean, 1e-9))
+        limits = resources(view, self.settings.overload, self.settings.messages)
+        return next((float(each.share()[row]) for each in limits if each.name == plan.binding.resource), None)
+
+    def _is_relieved(self, binding: Binding, now: float | None) -> bool:
+        """The broker that had too much of something has so no longer, or at least half of what was promised is gone."""
+        half = binding.predicted + ENOUGH * (binding.now - binding.predicted)
+        return now is None or now <= max(half, self.settings.overload)
 
     def _never_measured(self, why: str) -> None:
         assert self.outcome is not None
@@ -281,7 +319,7 @@ class Loop:
             "recent": [at for at in self._recent if at > now - self.settings.budget_s],
             "trouble": {name: [t.times, t.last, min(t.until, now + 1e9)] for name, t in self._trouble.items()},
             "pause": self._pause, "quiet_until": max(self._quiet_until, 0.0), "brokers": sorted(self._brokers),
-            "leaving": self.leaving,
+            "leaving": self.leaving, "in_vain": sorted(self._in_vain),
         }  # fmt: skip
 
     def remember(self, said: dict[str, Any]) -> None:
@@ -291,9 +329,13 @@ class Loop:
         self._trouble = {name: _Trouble(*each) for name, each in said.get("trouble", {}).items()}
         self._pause, self._quiet_until = said.get("pause", 0), said.get("quiet_until", -math.inf)
         self._brokers, self.leaving = frozenset(said.get("brokers", ())), dict(said.get("leaving", {}))
+        self._in_vain = {(resource, broker) for resource, broker in said.get("in_vain", ())}
 
-    def still_helps(self, view: View, left: Iterable[Step]) -> bool:
+    def still_helps(self, view: View, plan: Plan, left: Iterable[Step]) -> bool:
         """Whether the rest of a plan is worth carrying out, as things are now."""
+        if plan.binding is not None and plan.binding.resource != LOAD:
+            bound = self._now_bound(view, plan)
+            return bound is not None and bound > ROOM * self.settings.overload
         brokers = {name: row for row, name in enumerate(view.brokers)}
         clients = {name: row for row, name in enumerate(view.clients)}
         then = view.home.copy()

@@ -38,7 +38,7 @@ class Pilot:
         if doing is None:
             return self.loop.step(now, view, paused=paused)
         left = [*doing.of(WAITING), *doing.of(MOVING)]
-        if not doing.by_hand and doing.count(WAITING) and not self.loop.still_helps(view, left):
+        if not doing.by_hand and doing.count(WAITING) and not self.loop.still_helps(view, doing.plan, left):
             doing.drop("the rest of it would no longer help")
         going = {step.client for step in left}
         lost = (view.clients[row] for row in np.flatnonzero(view.home == UNPLACED).tolist())

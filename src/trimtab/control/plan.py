@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from trimtab.control.view import View
     from trimtab.model.judgement import Load
     from trimtab.model.workload import Rows
+
+LOAD: Final = "load"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,19 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
+class Binding:
+    """What there was least of, and where."""
+
+    resource: str  # or LOAD, where it is about evenness
+    broker: str  # that was fullest
+    now: float  # share in use there; of LOAD, times the mean
+    predicted: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What is to be done, why, and what it should bring."""
 
@@ -53,12 +68,14 @@ class Plan:
     before: Levels
     predicted: Levels
     left: int = 0  # moves that the budget did not allow
+    binding: Binding | None = None  # none: clients had no home, or people wanted it
 
     def as_json(self) -> dict[str, Any]:
         return {
             "number": self.number, "at": self.at, "reasons": list(self.reasons), "policy": self.policy,
             "steps": [[each.client, each.source, each.target] for each in self.steps],
             "before": self.before.as_json(), "predicted": self.predicted.as_json(), "left": self.left,
+            "binding": self.binding.as_json() if self.binding else None,
         }  # fmt: skip
 
     @classmethod
@@ -66,6 +83,7 @@ class Plan:
         parts = {
             "reasons": tuple(said["reasons"]), "steps": tuple(Step(*each) for each in said["steps"]),
             "before": Levels(**said["before"]), "predicted": Levels(**said["predicted"]),
+            "binding": Binding(**said["binding"]) if said.get("binding") else None,
         }  # fmt: skip
         return cls(**(said | parts))
 

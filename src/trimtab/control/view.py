@@ -8,6 +8,7 @@ catch up first. (Pulsar's shedders decide on such averages and shed again what t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from trimtab.model.ids import Ids
 from trimtab.model.judgement import Load
 from trimtab.model.placement import UNPLACED, Placement
 from trimtab.model.problem import Problem
-from trimtab.model.workload import Brokers, Clients, Links, Workload
+from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
 from trimtab.place.judge import judge
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from trimtab.observe.snapshot import Snapshot, Usage
 
 
-STRENGTH: Final = ("bandwidth", "storage", "compute", "cores")
+STRENGTH: Final = ("bandwidth", "storage", "compute", "cores", "memory")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class View:
     """The question as it stands: brokers that are alive, everybody's home among them."""
 
@@ -78,6 +79,17 @@ class View:
         """Of every broker, with these homes instead of the present ones."""
         return judge(self.problem, Placement("client", self.home if home is None else home)).load
 
+    @cached_property
+    def in_messages(self) -> Problem:
+        """The same question with messages for data: every one counts alike, however long it is."""
+        known = self.problem.workload
+        topics = Topics(known.topics.ids, known.topics.rate)
+        return Problem(Workload(topics, known.clients, known.brokers, known.links), "client", self.problem.current)
+
+    def messages(self, home: Rows | None = None) -> Load:
+        """Messages/s in and out of every broker, with these homes instead of the present ones."""
+        return judge(self.in_messages, Placement("client", self.home if home is None else home)).load
+
     def measured(self) -> Load | None:
         """What the brokers themselves say, if all of them do."""
         said = [self.usage.get(name) for name in self.brokers]
@@ -90,7 +102,7 @@ def informed(snapshot: Snapshot, brokers: Mapping[str, Any], clients: Mapping[st
     """With what brokers can carry and where everybody is, by the registry, as far as that is known of all of them."""
     known = snapshot.workload
     limits: dict[str, Any] = {}
-    for name in ("bandwidth", "cores"):
+    for name in ("bandwidth", "cores", "memory"):
         values = [brokers.get(broker, {}).get(name) for broker in known.brokers.ids]
         if values and all(value is not None for value in values):
             limits[name] = values

@@ -16,10 +16,11 @@ class Capacity:
 
     bandwidth: float | None = None  # bytes/s, in and out together
     cores: float | None = None  # those of its machine, if nothing is said
+    memory: float | None = None  # bytes; that of its machine
     position: tuple[float, float] | None = None  # latitude and longitude, degrees
 
     def __post_init__(self) -> None:
-        for knob in ("bandwidth", "cores"):
+        for knob in ("bandwidth", "cores", "memory"):
             value = getattr(self, knob)
             if value is not None and not 0.0 < value < math.inf:
                 raise BadKnob("broker", knob, value, "more than zero, or left out")
@@ -28,5 +29,8 @@ class Capacity:
 
     def about(self) -> dict[str, Any]:
         """As the fleet's registry keeps it."""
-        cores = self.cores or float(os.cpu_count() or 1)
-        return {"bandwidth": self.bandwidth, "cores": cores, "position": self.position and list(self.position)}
+        return {
+            "bandwidth": self.bandwidth, "cores": self.cores or float(os.cpu_count() or 1),
+            "memory": self.memory or float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
+            "position": self.position and list(self.position),
+        }  # fmt: skip

@@ -26,7 +26,8 @@ from trimtab.fleet import names, wire
 from trimtab.fleet.absent import Absent, Patience
 from trimtab.fleet.channels import Channels, make_stream
 from trimtab.fleet.credentials import Fleet
-from trimtab.fleet.mover import ALIVE_S, Mover
+from trimtab.fleet.mover import Mover
+from trimtab.fleet.presence import TICK_S, Presence
 from trimtab.fleet.registry import UNITS, Registry, Topic
 
 if TYPE_CHECKING:
@@ -70,8 +71,7 @@ class Keeper:
     def __init__(self, connection: Nats, executors: int = 16, patience: Patience | None = None) -> None:
         self.connection = connection
         self.registry = Registry()
-        self.seen: dict[str, float] = {}  # broker -> when its agent asked last, on the monotonic clock
-        self.began = time.monotonic()
+        self.presence = Presence(time.monotonic())
         self.runs: dict[str, str] = {}  # broker -> which run of its agent asked last
         self.reports: dict[str, dict[str, Any]] = {}  # broker -> its newest report
         self.mover = Mover(self, executors)
@@ -112,7 +112,6 @@ class Keeper:
         await self.connection.subscribe("ask.all.probe", cb=self._probe)
         await self.connection.subscribe("telemetry.*", cb=self._report)
         await self.connection.flush()
-        self.began = time.monotonic()
         self.mover.resume()
         log.info("serving %d entries", len(self.registry.of_kind("topic")))
 
@@ -151,8 +150,7 @@ class Keeper:
         return revision
 
     def alive(self) -> list[str]:
-        now = time.monotonic()
-        return sorted(b for b, at in self.seen.items() if now - at < ALIVE_S and self.registry.get(f"broker.{b}"))
+        return self.presence.alive(self.registry.brokers())
 
     def check_broker(self, name: str) -> str:
         known = self.registry.brokers()
@@ -168,7 +166,7 @@ class Keeper:
         about = question.get("about")
         if about is not None and self.registry.get(f"broker.{broker}") != about:
             await self.write(f"broker.{broker}", about)
-        self.seen[broker] = time.monotonic()
+        self.presence.called(broker)
         self.runs[broker] = str(question.get("run", ""))
         news = self.registry.since(int(question["revision"]))
         return {
@@ -304,7 +302,7 @@ class Keeper:
         broker = question["broker"]
         if broker not in self.registry.brokers():
             raise UnknownName("broker", broker, sorted(self.registry.brokers()))
-        self.seen.pop(broker, None)
+        self.presence.forget(broker)
         await self.write(f"broker.{broker}", None)
         return {}
 
@@ -318,6 +316,7 @@ class Keeper:
         if kind not in KINDS:
             raise UnknownName("kind", kind, KINDS)
         state: dict[str, Any] = {"entries": self.registry.of_kind(kind), "alive": self.alive()}
+        state["heard"] = self.presence.heard()  # of those, who has called since this keeper began
         if question.get("reports"):
             state["reports"] = self.reports
         return state
@@ -336,6 +335,17 @@ class Keeper:
             else:
                 self.reports[broker] = report
             self._absent.there(report.get("links") or (), time.monotonic())
+
+    async def listen(self) -> None:
+        """For as long as the keeper runs: whether it can hear anybody."""
+        while True:
+            hears = True
+            try:
+                await self.connection.flush(timeout=1)
+            except (nats.errors.Error, TimeoutError, OSError):
+                hears = False
+            self.presence.tick(time.monotonic(), hears=hears)
+            await asyncio.sleep(TICK_S)
 
     # Forgetting.
 
@@ -382,9 +392,10 @@ async def serve(home: Path, executors: int, patience: Patience) -> None:
             await asyncio.sleep(0.25)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    forgetting = asyncio.create_task(keeper.forget_the_absent())
+    beside = [asyncio.create_task(each) for each in (keeper.listen(), keeper.forget_the_absent())]
     await stop.wait()
-    forgetting.cancel()
+    for task in beside:
+        task.cancel()
     await keeper.mover.stop()
     await connection.close()
 

@@ -215,8 +215,8 @@ class Launch:
         while loop.time() < deadline:
             try:
                 admin = await self.admin()
-                alive = (await wire.ask(admin, "admin.state", {"kind": "broker"}, 1.0))["alive"]
-                missing = [broker for broker in brokers if broker not in alive]
+                heard = (await wire.ask(admin, "admin.state", {"kind": "broker"}, 1.0))["heard"]
+                missing = [broker for broker in brokers if broker not in heard]
                 if not missing:
                     return
             except Unreachable:

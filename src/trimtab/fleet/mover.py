@@ -51,7 +51,6 @@ COPY_S: Final = 600.0  # stored messages may take their time; nobody waits for t
 HAND_OVER_S: Final = 15.0
 DRAIN_S: Final = 10.0
 AGAIN_S: Final = 0.5  # between attempts of what must succeed in the end
-ALIVE_S: Final = 3.5  # a broker that has not asked the keeper for so long does not count as alive
 LOOK_S: Final = 0.2  # between looks whether a broker is still there
 HISTORY: Final = 10_000  # records kept
 
@@ -270,7 +269,7 @@ class Mover:
     async def _gone(self, broker: str) -> None:
         """Until the agent that was asked can no longer answer: it is away, or it is another one."""
         keeper = self._keeper
-        while broker not in keeper.runs and time.monotonic() - keeper.began < ALIVE_S:
+        while broker not in keeper.runs and not keeper.presence.sure:
             await asyncio.sleep(LOOK_S)  # this keeper has just started, and nobody has had the time to call
         run = keeper.runs.get(broker)
         while broker in keeper.alive() and keeper.runs.get(broker) == run:

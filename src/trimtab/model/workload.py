@@ -123,6 +123,7 @@ class Brokers(Table):
     storage: Floats | None = column()  # messages
     compute: Floats | None = column()  # messages processed/s
     cores: Floats | None = column()
+    memory: Floats | None = column()  # bytes
     lat: Floats | None = column(signed=True)
     lon: Floats | None = column(signed=True)
     x_km: Floats | None = column(signed=True)

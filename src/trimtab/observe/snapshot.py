@@ -23,16 +23,19 @@ if TYPE_CHECKING:
 INSIDE: Final = "snapshot.json"  # in the zip file, beside the tables
 ABOUT: Final = "snapshot.about"  # the message that tells which parts are the newest measurement's
 PART: Final = 800_000  # bytes of a measurement in one message
+USAGE_S: Final = 10.0
 SLOTS: Final = 3  # measurements that are there at a time, so that one is not replaced while it is read
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a broker says of itself."""
+    """What a broker says of itself: means over ``USAGE_S``."""
 
     data: float  # bytes/s in and out
     messages: float = 0.0  # per second, in and out
-    cores: float = 0.0  # in use
+    cores: float = 0.0  # in use by its servers
+    processing: float = 0.0  # and by processors of topics
+    memory: float = 0.0  # bytes
     latency_ms: float = 0.0  # p99 of what it delivered
 
 

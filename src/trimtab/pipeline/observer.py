@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from trimtab.fleet.channels import RESULTS, SUBSCRIPTIONS
 from trimtab.fleet.keeper import CONTROL, TELEMETRY
-from trimtab.observe.snapshot import Usage, messages, packed
+from trimtab.observe.snapshot import USAGE_S, Usage, messages, packed
 from trimtab.pipeline import feeds, tables, telemetry
 from trimtab.pipeline.averages import TopicAverages
 from trimtab.pipeline.nats.jetstream import JetStream
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.pipeline")
 LOOK_S: Final = 5.0  # between measurements
 AVERAGE_S: Final = 20.0  # of the moving averages that a controller plans on
-USAGE_S: Final = 10.0  # over which a broker's usage is the mean
 HISTORY_S: Final = 60.0  # between writes of history
 KEEP_S: Final = 7 * 86_400.0  # that history is kept
 
@@ -169,9 +168,10 @@ class Observer:
 
     def _usage(self, brokers: DataFrame, rows: DataFrame, since: float, now: float) -> dict[str, Usage]:
         late = telemetry.percentiles(rows.where(rows.at > since), ["broker"], [0.99])
-        joined = telemetry.usage(brokers, since, now).join(late, "broker", "left").toArrow().to_pylist()
+        joined = telemetry.usage(brokers, rows, since, now).join(late, "broker", "left").toArrow().to_pylist()
+        same = ("data", "messages", "cores", "processing", "memory")
         return {
-            each["broker"]: Usage(each["data"], each["messages"], each["cores"] or 0.0, each["p99_ms"] or 0.0)
+            each["broker"]: Usage(**{name: each[name] for name in same}, latency_ms=each["p99_ms"] or 0.0)
             for each in joined
         }
 

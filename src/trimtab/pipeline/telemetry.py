@@ -153,14 +153,18 @@ def percentiles(rows: DataFrame, by: Sequence[str], shares: Sequence[float]) -> 
     return summed.groupBy(*by).agg(F.max("of").alias("deliveries"), *reached)
 
 
-def usage(rows: DataFrame, since: float, until: float) -> DataFrame:
-    """What every broker carries: bytes/s and messages/s in and out, cores in use."""
+def usage(rows: DataFrame, processed: DataFrame, since: float, until: float) -> DataFrame:
+    """What every broker carries and uses, from ``BROKERS`` and ``TOPICS``: bytes/s and messages/s in and out, cores in
+    use by its servers and by processors, bytes of memory."""
     span = max(until - since, 1e-9)
-    within = rows.where((F.col("at") > since) & (F.col("at") <= until))
-    return within.groupBy("broker").agg(
+    within = (F.col("at") > since) & (F.col("at") <= until)
+    own = rows.where(within).groupBy("broker").agg(
         (F.sum(F.col("in_bytes") + F.col("out_bytes")) / span).alias("data"),
         (F.sum(F.col("in_msgs") + F.col("out_msgs")) / span).alias("messages"), F.avg("cpu").alias("cores"),
+        F.avg("memory_bytes").alias("memory"),
     )  # fmt: skip
+    busy = processed.where(within).groupBy("broker").agg((F.sum("busy_s") / span).alias("processing"))
+    return own.join(busy, "broker", "left").fillna(0.0, ["cores", "memory", "processing"])
 
 
 def windows(rows: DataFrame, window_s: float, by: Sequence[str] = ("topic", "broker")) -> DataFrame:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Action = Literal["dies", "returns", "joins"]
 HORIZON_S: Final = 1200
+PER_CORE: Final = 50_000.0  # messages/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,17 @@ class Case:
     lag_s: int = 0  # age of measurements when they come
     refuses: tuple[int, ...] = ()  # brokers to which every move fails
     besides: Floats | None = None  # (B,) load that no client causes, bytes/s
+    size: Floats | None = None  # (K,) bytes of a message; without, one
+    cores: Floats | None = None  # (B,) of brokers; each is busy with ``PER_CORE`` messages/s
     settings: Settings = field(default_factory=Settings)
     seconds: int = HORIZON_S
 
     def workload(self, rate: Floats) -> Workload:
-        names = Ids.numbered("b", self.brokers)
+        size = np.ones(len(rate)) if self.size is None else self.size
         return Workload(
-            Topics(Ids.numbered("t", len(rate)), rate), Clients(Ids.numbered("c", len(self.home))),
-            Brokers(names, bandwidth=self.bandwidth), Links.subscriptions(self.topic, self.client),
+            Topics(Ids.numbered("t", len(rate)), rate / size, size), Clients(Ids.numbered("c", len(self.home))),
+            Brokers(Ids.numbered("b", self.brokers), bandwidth=self.bandwidth, cores=self.cores),
+            Links.subscriptions(self.topic, self.client),
         )  # fmt: skip
 
     def rates(self, second: int) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 
 from trimtab.control.settings import Settings
 from trimtab.errors import UnknownName
-from trimtab.lab.stability.case import HORIZON_S, Case, Event, community, even, levelled, skewed
+from trimtab.lab.stability.case import HORIZON_S, PER_CORE, Case, Event, community, even, levelled, skewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -235,3 +235,31 @@ def _load_besides(rng: np.random.Generator, name: str, about: str) -> Case:
 def _hardly_any_load(rng: np.random.Generator, name: str, about: str) -> Case:
     made = uneven(rng, name, about)
     return replace(made, rate=made.rate * 1e-3, settings=Settings(beta=1e3))
+
+
+def chatty(rng: np.random.Generator, share: float) -> tuple[Floats, Floats]:
+    """Rates and bytes of a message: a part of all clients has small messages, and so many more of them."""
+    rate, _, _ = community(rng, N)
+    return rate, np.where(np.arange(N) < share * N, 20.0, 1000.0)
+
+
+@case("level in bytes, but all clients with small messages are at one broker, which has too many of them")
+def _chatty_broker(rng: np.random.Generator, name: str, about: str) -> Case:
+    rate, size = chatty(rng, 0.2)
+    rows = np.arange(N, dtype=np.int32)
+    home = np.where(rows < 0.2 * N, 0, 1 + levelled(rate[rows], N, 4)).astype(np.int32)
+    much = 2.0 * float((rate / size)[: N // 5].sum())  # in and out
+    return Case(
+        name, about, 5, rate, rows, rows, home, size=size, settings=Settings(messages=0.6 * much)
+    )  # fmt: skip
+
+
+@case("uneven, and the emptiest broker has hardly a core for the messages that it would have to take")
+def _small_machine(rng: np.random.Generator, name: str, about: str) -> Case:
+    rate, size = chatty(rng, 0.5)
+    rows = np.arange(N, dtype=np.int32)
+    all_cores = 2.0 * float((rate / size).sum()) / PER_CORE
+    cores = np.array([1.0, 1.0, 1.0, 1.0, 0.08]) * all_cores
+    home = rng.integers(4, size=N).astype(np.int32)
+    home[rng.random(N) < 0.4] = 0
+    return Case(name, about, 5, rate, rows, rows, home, size=size, cores=cores)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
+from trimtab.lab.stability.case import PER_CORE
 from trimtab.model.judgement import Load
 from trimtab.model.placement import Placement
 from trimtab.model.problem import Problem
@@ -34,6 +35,7 @@ class Seen:
     at: int  # when it was measured
     rate: Floats  # (K,) moving averages, with noise
     load: Floats  # (B,) of brokers, as they say themselves
+    messages: Floats  # (B,) messages/s, too
     home: Rows  # (N,) now
     alive: Flags  # (B,) now
 
@@ -59,6 +61,7 @@ class Trace:
 
     spread: list[float] = field(default_factory=list)  # of the true loads of brokers that are alive
     highest: list[float] = field(default_factory=list)
+    fullest: list[float] = field(default_factory=list)  # share of cores, or of messages, that a broker uses at most
     moves: list[int] = field(default_factory=list)  # of clients whose broker was alive
     failed: int = 0
     rehomed: int = 0  # clients whose broker was not
@@ -75,7 +78,7 @@ def run(case: Case, balancer: Balancer, seed: int) -> Trace:
         if event.action == "joins":
             alive[event.broker] = False
     averages, came = Averages(AVERAGE_S, len(case.rate)), np.zeros((0, len(case.rate)))
-    kept: deque[tuple[int, Floats, Floats]] = deque(maxlen=case.lag_s + 1)
+    kept: deque[tuple[int, Floats, Floats, Floats]] = deque(maxlen=case.lag_s + 1)
     left: dict[int, set[int]] = {}  # client -> brokers it moved away from
     waiting = np.zeros(len(home), np.int64)
     for second in range(case.seconds):
@@ -91,11 +94,13 @@ def run(case: Case, balancer: Balancer, seed: int) -> Trace:
                 averages.add(part.sum(axis=0)[:, None], float(len(part)))
             came = came[:0]
         load = _load(case, rate, home, alive)
-        kept.append((second, averages.mean[:, 0].copy(), load))
+        messages = _messages(case, rate, home, alive)
+        kept.append((second, averages.mean[:, 0].copy(), load, messages))
         if second % balancer.period_s == 0:
-            at, known, loads = kept[0]
+            at, known, loads, counts = kept[0]
             seen = known * _noise(rng, case.noise, len(known))
-            balancer.look(Seen(second, at, seen, loads * _noise(rng, case.noise / 3, len(loads)), home.copy(), alive))
+            loads = loads * _noise(rng, case.noise / 3, len(loads))
+            balancer.look(Seen(second, at, seen, loads, counts, home.copy(), alive))
         _carry_out(case, balancer, second, home, alive, trace, left)
         homeless = ~alive[home]
         waiting = np.where(homeless, waiting + 1, 0)
@@ -104,6 +109,7 @@ def run(case: Case, balancer: Balancer, seed: int) -> Trace:
         then = _load(case, rate, home, alive)
         level = Load(then[alive], _speed(case, alive))
         trace.spread.append(level.cov)
+        trace.fullest.append(fullest(case, _messages(case, rate, home, alive)))
         trace.highest.append(level.level)
     return trace
 
@@ -141,6 +147,23 @@ def _load(case: Case, rate: Floats, home: Rows, alive: Flags) -> Floats:
     problem = Problem(case.workload(rate), "client")
     load = judge(problem, Placement("client", np.where(alive[home], home, -1).astype(np.int32))).load.per_broker
     return load + (case.besides if case.besides is not None else 0.0)
+
+
+def _messages(case: Case, rate: Floats, home: Rows, alive: Flags) -> Floats:
+    """In and out of every broker, messages/s."""
+    if case.size is None:
+        return np.zeros(case.brokers)
+    return _load(replace(case, size=None, besides=None), rate / case.size, home, alive)
+
+
+def fullest(case: Case, messages: Floats) -> float:
+    """Of what there is at a broker beside bandwidth, the share that the fullest uses."""
+    shares = [np.zeros(1)]
+    if case.cores is not None:
+        shares.append(messages / PER_CORE / case.cores)
+    if case.settings.messages is not None:
+        shares.append(messages / case.settings.messages * case.settings.overload)
+    return float(max(each.max() for each in shares))
 
 
 def _speed(case: Case, alive: Flags) -> Floats:

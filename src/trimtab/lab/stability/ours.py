@@ -11,6 +11,7 @@ from trimtab.control.pilot import Pilot
 from trimtab.control.plan import Plan
 from trimtab.control.progress import FAILED, MOVED
 from trimtab.control.view import View
+from trimtab.lab.stability.case import PER_CORE
 from trimtab.observe.snapshot import Snapshot, Usage
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ class Ours:
     def _view(self, home: Rows, alive: Flags) -> View:
         assert self._seen is not None
         seen, case = self._seen, self._case
-        usage = {f"b{row}": Usage(float(load)) for row, load in enumerate(seen.load)}
+        usage = {
+            f"b{row}": Usage(load, messages, cores=messages / PER_CORE)
+            for row, (load, messages) in enumerate(zip(seen.load.tolist(), seen.messages.tolist(), strict=True))
+        }
         snapshot = Snapshot(float(seen.at), case.workload(seen.rate), usage)
         homes = {f"c{client}": f"b{broker}" for client, broker in enumerate(home.tolist())}
         return View.of(snapshot, homes, [f"b{row}" for row in np.flatnonzero(alive)])
