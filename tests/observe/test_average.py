@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -43,15 +41,21 @@ def test_a_short_peak_leaves_nothing_behind(length):
     assert seen[-1] < 135.0
 
 
-@pytest.mark.parametrize("every", [2, 4, 8, 12])
-def test_bursts_are_averaged(every):
-    """Results of a channel with a period, say: a lot, and then nothing for a while."""
-    seen = averaged([100.0 * every if at % every == 0 else 0.0 for at in range(240)])[-every:]
+@pytest.mark.parametrize("length", [1, 2])
+@pytest.mark.parametrize("every", [3, 4, 8, 12, 24, 120])
+def test_bursts_are_averaged_however_far_they_are_apart(every, length):
+    """Results of a channel with a period, say: a lot, and then nothing for up to five minutes."""
+    seen = averaged([100.0 * every / length if at % every < length else 0.0 for at in range(20 * every)])
 
-    share = -math.expm1(-HALF_S / 20.0)
-    highest = 100.0 * every * share / -math.expm1(-every * HALF_S / 20.0)
-    assert max(seen) == pytest.approx(highest, rel=0.01)
-    assert min(seen) == pytest.approx(highest * math.exp(-(every - 1) * HALF_S / 20.0), rel=0.01)
+    assert seen[every + length :] == pytest.approx([100.0] * (19 * every - length), rel=0.35)
+    assert seen[-8 * every :] == pytest.approx([100.0] * (8 * every), rel=0.2)
+
+
+def test_what_was_quiet_for_long_and_then_goes_on_is_believed_soon():
+    seen = averaged([100.0] * 80 + [0.0] * 240 + [100.0] * 6)
+
+    assert seen[319] == 0.0
+    assert seen[-1] == pytest.approx(100.0)
 
 
 def test_noise_is_averaged():
@@ -92,3 +96,22 @@ def test_rows_come_and_go():
     averages.add(np.array([[30.0, 3.0], [10.0, 1.0], [0.0, 0.0]]), 10.0)
 
     assert averages.mean == pytest.approx(np.array([[3.0, 0.3], [1.0, 0.1], [0.0, 0.0]]))
+
+
+def test_what_has_come_once_only_is_not_sure():
+    """Steady, or every few seconds, or once a minute: that takes some time to see."""
+    averages, seen = Averages(20.0, rows=3), []
+    for at in range(30):
+        averages.add(np.array([[100.0], [300.0 if at % 3 < 2 else 0.0], [2400.0 if at % 24 == 0 else 0.0]]), HALF_S)
+        seen.append(averages.unsure())
+
+    assert seen[0] == 1.0
+    assert 0.2 < seen[10] < seen[4] < 0.9
+    assert seen[24:] == [0.0] * 6
+
+
+def test_a_fleet_of_which_nothing_comes_is_sure():
+    averages = Averages(20.0, rows=2)
+    averages.add(np.zeros((2, 1)), HALF_S)
+
+    assert averages.unsure() == 0.0

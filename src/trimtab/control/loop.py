@@ -32,6 +32,7 @@ FORGET: Final = 16  # times ``cool_s`` after which a move does not count any mor
 WORSE: Final = 1.1  # times what it was
 SEVERAL: Final = 3  # moves to a broker that failed, of one plan
 ENOUGH: Final = 0.5  # share of the predicted gain that must show
+UNSURE: Final = 0.2  # share of all data of which it is not known how often it comes: too much to plan on
 COUNTED_S: Final = 2.0  # after which every broker has said again who is there
 
 
@@ -122,6 +123,10 @@ class Loop:
             self.why_not = "it is paused"
         elif busy:
             self.why_not = "a plan is under way"
+        elif view.snapshot.unsure > UNSURE:
+            self.why_not = (
+                f"{view.snapshot.unsure:.0%} of the data has come once only; it may come all the time or seldom"
+            )
         elif view.at < self._shaken + COUNTED_S:
             self.why_not = "clients have been moved by hand; who is where has to be measured first"
         elif self._unseen:

@@ -46,6 +46,7 @@ class Snapshot:
     at: float
     workload: Workload
     usage: Mapping[str, Usage] = field(default_factory=dict)  # by broker, of those that said something
+    unsure: float = 0.0  # share of all data of which it is not known yet how often it comes
 
     def pack(self) -> bytes:
         """All of it; unzipped, it is a workload folder."""
@@ -59,10 +60,10 @@ class Snapshot:
             "client": self.workload.clients.ids.arrow.take(pa.array(links.client)),
             "role": pa.array(ROLES).take(pa.array(links.role)),
         })  # fmt: skip
-        return packed(self.at, tables, self.usage)
+        return packed(self.at, tables, self.usage, self.unsure)
 
 
-def packed(at: float, tables: Mapping[str, pa.Table], usage: Mapping[str, Usage]) -> bytes:
+def packed(at: float, tables: Mapping[str, pa.Table], usage: Mapping[str, Usage], unsure: float = 0.0) -> bytes:
     """The same from tables: topics, clients, brokers, links."""
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w") as bag:  # Parquet is compressed already
@@ -73,7 +74,7 @@ def packed(at: float, tables: Mapping[str, pa.Table], usage: Mapping[str, Usage]
         said = {
             broker: {name: getattr(each, name) for name in Usage.__dataclass_fields__} for broker, each in usage.items()
         }
-        bag.writestr(_dated(INSIDE), json.dumps({"at": at, "usage": said}))
+        bag.writestr(_dated(INSIDE), json.dumps({"at": at, "usage": said, "unsure": unsure}))
     return whole.getvalue()
 
 
@@ -104,7 +105,7 @@ def unpack(data: bytes) -> Snapshot:
                 for name in ("topics", "clients", "brokers", "links")
             }
         usage = {broker: Usage(**said) for broker, said in about["usage"].items()}
-        return Snapshot(float(about["at"]), _workload(tables), usage)
+        return Snapshot(float(about["at"]), _workload(tables), usage, float(about["unsure"]))
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, pa.ArrowException) as error:
         raise BadInput(f"this is not a snapshot of a fleet: {error}") from None
 

@@ -17,7 +17,8 @@ from trimtab.pipeline.telemetry import HALVES, SUMMED
 if TYPE_CHECKING:
     from trimtab.model.workload import Floats
 
-NOTHING: Final = 1e-6  # messages/s that are left of a topic when it is forgotten
+NOTHING: Final = 1e-6  # messages/s that are left of a topic when it is forgotten,
+SELDOM_S: Final = 3600.0  # if nothing has come for so long
 
 
 class TopicAverages:
@@ -41,9 +42,14 @@ class TopicAverages:
             amount[rows] = np.column_stack([fresh[f"{name}_{half}"].to_numpy() for name in SUMMED])
             self._averages.add(amount, seconds)
         self.at = now
-        kept = np.flatnonzero(self._averages.mean[:, SUMMED.index("in_msgs")] > NOTHING)
+        alive = self._averages.mean[:, SUMMED.index("in_msgs")] > NOTHING
+        kept = np.flatnonzero(alive | (self._averages.quiet_s() < SELDOM_S))
         self._averages.keep(kept)
         self._topics = self._topics.take(pa.array(kept))
+
+    def unsure(self) -> float:
+        """Share of all data of which it is not known yet how often it comes."""
+        return self._averages.unsure(SUMMED.index("in_bytes"))
 
     def rates(self) -> pa.Table:
         """As ``telemetry.rates``."""

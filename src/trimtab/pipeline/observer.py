@@ -134,7 +134,7 @@ class Observer:
         said, _ = self._tables(now - USAGE_S)
         usage = self._usage(telemetry.brokers(said), telemetry.topics(said), max(averages.began, now - USAGE_S), now)
         linked = self._current_links(jetstream, said)
-        data = packed(now, _workload(averages.rates(), linked, list(usage)), usage)
+        data = packed(now, _workload(averages.rates(), linked, list(usage)), usage, averages.unsure())
         number = int(now / LOOK_S)  # grows from one to the next, also over restarts
         jetstream.publish((subject, part, f"{number}/{subject}") for subject, part in messages(number, data))
 

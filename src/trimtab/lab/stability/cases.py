@@ -263,3 +263,14 @@ def _small_machine(rng: np.random.Generator, name: str, about: str) -> Case:
     home = rng.integers(4, size=N).astype(np.int32)
     home[rng.random(N) < 0.4] = 0
     return Case(name, about, 5, rate, rows, rows, home, size=size, cores=cores)
+
+
+@case("level; all of it comes in bursts, once a minute, those of one broker's clients at the same time")
+def _bursts(rng: np.random.Generator, name: str, about: str) -> Case:
+    made = flat(rng, name, about)
+    at = made.home[np.minimum(np.arange(len(made.rate)), N - 1)]
+
+    def changing(second: int) -> Floats:
+        return np.where((second + 12 * at) % 60 == 0, 60.0, 0.0)
+
+    return replace(made, changing=changing)

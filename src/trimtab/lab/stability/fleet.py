@@ -34,6 +34,7 @@ class Seen:
     second: int
     at: int  # when it was measured
     rate: Floats  # (K,) moving averages, with noise
+    unsure: float  # share of them of which it is not known how often it comes
     load: Floats  # (B,) of brokers, as they say themselves
     messages: Floats  # (B,) messages/s, too
     home: Rows  # (N,) now
@@ -78,7 +79,7 @@ def run(case: Case, balancer: Balancer, seed: int) -> Trace:
         if event.action == "joins":
             alive[event.broker] = False
     averages, came = Averages(AVERAGE_S, len(case.rate)), np.zeros((0, len(case.rate)))
-    kept: deque[tuple[int, Floats, Floats, Floats]] = deque(maxlen=case.lag_s + 1)
+    kept: deque[tuple[int, Floats, float, Floats, Floats]] = deque(maxlen=case.lag_s + 1)
     left: dict[int, set[int]] = {}  # client -> brokers it moved away from
     waiting = np.zeros(len(home), np.int64)
     for second in range(case.seconds):
@@ -95,12 +96,12 @@ def run(case: Case, balancer: Balancer, seed: int) -> Trace:
             came = came[:0]
         load = _load(case, rate, home, alive)
         messages = _messages(case, rate, home, alive)
-        kept.append((second, averages.mean[:, 0].copy(), load, messages))
+        kept.append((second, averages.mean[:, 0].copy(), averages.unsure(), load, messages))
         if second % balancer.period_s == 0:
-            at, known, loads, counts = kept[0]
+            at, known, unsure, loads, counts = kept[0]
             seen = known * _noise(rng, case.noise, len(known))
             loads = loads * _noise(rng, case.noise / 3, len(loads))
-            balancer.look(Seen(second, at, seen, loads, counts, home.copy(), alive))
+            balancer.look(Seen(second, at, seen, unsure, loads, counts, home.copy(), alive))
         _carry_out(case, balancer, second, home, alive, trace, left)
         homeless = ~alive[home]
         waiting = np.where(homeless, waiting + 1, 0)

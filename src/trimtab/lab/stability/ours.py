@@ -53,7 +53,7 @@ class Ours:
             f"b{row}": Usage(load, messages, cores=messages / PER_CORE)
             for row, (load, messages) in enumerate(zip(seen.load.tolist(), seen.messages.tolist(), strict=True))
         }
-        snapshot = Snapshot(float(seen.at), case.workload(seen.rate), usage)
+        snapshot = Snapshot(float(seen.at), case.workload(seen.rate), usage, seen.unsure)
         homes = {f"c{client}": f"b{broker}" for client, broker in enumerate(home.tolist())}
         return View.of(snapshot, homes, [f"b{row}" for row in np.flatnonzero(alive)])
 
