@@ -162,7 +162,15 @@ def replace_target(step):
 def test_the_throttle_halves_when_deliveries_are_late_and_grows_by_one():
     throttle = Throttle(100.0, most=6)
 
-    assert [throttle.told(ms) for ms in (10, 10, 10, 500, 500, 500, 10)] == [5, 6, 6, 3, 1, 1, 2]
+    latencies = (10, 10, 10, 500, 500, 500, 10)
+    assert [throttle.told(ms, at) for at, ms in enumerate(latencies)] == [5, 6, 6, 3, 1, 1, 2]
+
+
+def test_the_same_measurement_slows_it_down_once():
+    throttle = Throttle(100.0, at_once=16)
+
+    assert [throttle.told(500, 1.0) for _ in range(5)] == [8] * 5
+    assert throttle.told(500, 2.0) == 4
 
 
 @pytest.mark.parametrize(

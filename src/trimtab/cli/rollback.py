@@ -18,7 +18,7 @@ def rollback(plan: int | None, reason: str, home: str | None, as_json: bool) -> 
     """Move everybody that PLAN has moved back to where they were; the last plan, if none is named."""
     asked = {"verb": "rollback", "plan": plan, "reason": reason}
     answer = with_fleet(home, lambda ask: ask("admin.control", asked))
-    with_fleet(home, lambda ask: follow(ask, answer["plan"]["number"], quiet=as_json))
+    answer["outcome"] = follow(home, answer["plan"]["number"], quiet=as_json)
     if as_json:
         output.print_json(answer)
     else:

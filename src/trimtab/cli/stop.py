@@ -13,9 +13,15 @@ from trimtab.cli.fleet import home_option, with_fleet
 @home_option
 @output.json_option
 def stop(reason: str, home: str | None, as_json: bool) -> None:
-    """Drop what is left of the plan that is under way. Moves that have begun come to their end."""
+    """Drop what is left of the plan that is under way, and stay with brokers that were to be removed.
+
+    Moves that have begun come to their end.
+    """
     said = with_fleet(home, lambda ask: ask("admin.control", {"verb": "stop", "reason": reason}))
     if as_json:
         output.print_json(said)
     else:
-        click.echo(f"plan {said['plan']} stops: {said['moved']} have moved, {said['moving']} are moving still")
+        if said["plan"] is not None:
+            click.echo(f"plan {said['plan']} stops: {said['moved']} have moved, {said['moving']} are moving still")
+        for broker in said["stay"]:
+            click.echo(f"{broker} was to be removed, and stays")

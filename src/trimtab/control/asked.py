@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from trimtab.control.decide import Question, policy_named
@@ -26,20 +27,27 @@ def rebalance(
     """The best there is, whatever the detectors say."""
     policy_named(policy or settings.policy)
     clients = len(view.clients)
-    most = clients if budget is None else round(budget * clients)
+    most = clients if budget is None else math.ceil(budget * clients)
     return Question(
         number, at, because("asked for", reason), policy or settings.policy, settings.seed + number, 0.0, most,
         overload=settings.overload, messages=settings.messages,
     )  # fmt: skip
 
 
-def empty(number: int, at: float, view: View, settings: Settings, broker: str, reason: str | None) -> Question:
-    """Everybody off that broker; nobody else moves."""
-    if broker not in set(view.brokers):
-        raise BadInput(f"broker '{broker}' is not alive; alive: {', '.join(view.brokers)}")
-    if len(view.brokers) == 1:
+def refuse_to_empty(broker: str, alive: Sequence[str]) -> None:
+    if broker not in alive:
+        raise BadInput(f"broker '{broker}' is not alive; alive: {', '.join(alive) or 'none'}")
+    if len(alive) == 1:
         raise BadInput(f"'{broker}' is the last broker: there is nowhere to go; add a broker first")
-    reasons = because(f"'{broker}' is to be removed", reason)
+
+
+def leaves(broker: str, reason: str | None) -> tuple[str, ...]:
+    return because(f"'{broker}' is to be removed", reason)
+
+
+def empty(number: int, at: float, settings: Settings, broker: str, reason: str | None) -> Question:
+    """Everybody off that broker; nobody else moves."""
+    reasons = leaves(broker, reason)
     return Question(number, at, reasons, settings.policy, settings.seed, 0.0, 0, only_lost=True, leaving=broker)
 
 
@@ -61,8 +69,9 @@ def back(at: float, view: View, plan: Plan, outcome: Mapping[str, Any], reason: 
     return Plan(0, at, reasons, "roll back", steps, Levels.of(view.load()), Levels.of(view.load(then)))
 
 
-def by_number(at: float, homes: Mapping[str, str], alive: Sequence[str]) -> Plan | None:
-    """Clients of brokers that are away, to those that have the fewest: all that is known without a measurement."""
+def by_number(at: float, homes: Mapping[str, str], alive: Sequence[str], reasons: tuple[str, ...] = ()) -> Plan | None:
+    """Clients of brokers that are not among those, to those that have the fewest: all that is known without a
+    measurement."""
     lost = [name for name, home in homes.items() if home not in set(alive)]
     if not lost or not alive:
         return None
@@ -74,7 +83,7 @@ def by_number(at: float, homes: Mapping[str, str], alive: Sequence[str]) -> Plan
     for name in sorted(lost):
         target = min(count, key=lambda broker: (count[broker], broker))
         count[target] += 1
-        steps.append(Step(name, "", target))
-    reasons = (f"{len(lost):,} clients have no home, and there is no measurement to place them by",)
+        steps.append(Step(name, homes[name] if reasons else "", target))  # with reasons, its home is there still
+    reasons = reasons or (f"{len(lost):,} clients have no home, and there is no measurement to place them by",)
     nothing = Levels(0.0, 0.0, 0.0)
     return Plan(0, at, reasons, "by number", tuple(steps), nothing, nothing)

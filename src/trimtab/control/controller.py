@@ -19,7 +19,7 @@ from trimtab.control.loop import Outcome
 from trimtab.control.newcomers import Newcomers
 from trimtab.control.pilot import Pilot
 from trimtab.control.plan import Levels, Plan
-from trimtab.control.progress import FAILED, MOVED, MOVING, Progress
+from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
 from trimtab.control.record import Record
 from trimtab.control.view import View, informed
 from trimtab.errors import BadInput, Unreachable
@@ -215,11 +215,12 @@ class Controller:
 
     async def _rehome_without_measurement(self) -> None:
         """Clients of a broker that is away, spread by their number: all that is known without a measurement."""
-        if self._pilot.progress is not None:
-            return
         said = await wire.ask(self._connection, "admin.state", {"kind": "client"}, 5.0)
         homes = {name: str(each["home"]) for name, each in said["entries"].items()}
-        if (plan := asked.by_number(time.time(), homes, said["alive"])) is not None:
+        plan = asked.by_number(time.time(), homes, said["alive"])
+        doing = self._pilot.progress
+        going = {step.client for step in [*doing.of(WAITING), *doing.of(MOVING)]} if doing else set()
+        if plan is not None and not all(step.client in going for step in plan.steps):
             await self._by_hand(plan)
 
     async def _by_hand(self, plan: Plan) -> Plan:
@@ -250,7 +251,7 @@ class Controller:
     async def _begin(self, plan: Plan, *, by_hand: bool = False) -> None:
         before = self._pilot.begin(time.time(), plan, by_hand=by_hand)
         if before is not None:
-            await self._tell_end(before)
+            self._tell_people(before)
         self._throttled = time.monotonic()
         self._say(
             f"plan {plan.number}: {len(plan.steps):,} clients move, because {'; '.join(plan.reasons)}; spread "
@@ -259,15 +260,21 @@ class Controller:
         await self._save()
 
     async def _carry_on(self) -> None:
+        for before in list(self._pilot.trailing):
+            await self._follow_up(before)
+            if before.over:
+                said = (await self._record.decision(before.plan.number))["outcome"] or {}
+                await self._record.came_of_it(before.plan.number, said | before.outcome())
+                self._pilot.trailing.remove(before)
         progress = self._pilot.progress
         if progress is None:
             return
         await self._follow_up(progress)
         self._refuse_if_another_leads()
-        if time.monotonic() >= self._throttled + 1.0:
+        if self._view is not None and time.monotonic() >= self._throttled + 1.0:
             self._throttled = time.monotonic()
-            latencies = [each.latency_ms for each in self._view.usage.values()] if self._view else []
-            self._pilot.throttle.told(max(latencies, default=0.0))
+            latencies = [each.latency_ms for each in self._view.usage.values()]
+            self._pilot.throttle.told(max(latencies, default=0.0), self._view.at)
         due = self._pilot.due(paused=bool(self._paused))
         for row in due:
             if not self._lease.held:
@@ -275,8 +282,10 @@ class Controller:
             await self._order(progress, row)
         if due:
             await self._save()
-        if (ended := self._pilot.finished(time.time())) is not None:
-            await self._tell_end(ended)
+        if (ended := self._pilot.finished()) is not None:
+            ended.ended = time.time()
+            await self._tell_end(ended)  # if that cannot be written, it is tried again
+            self._pilot.end(time.time())
             await self._save()
 
     async def _order(self, progress: Progress, row: int) -> None:
@@ -302,10 +311,13 @@ class Controller:
         for row in rows:
             phase = phases.get(progress.moves[row], str(Phase.ROLLED_BACK))
             if phase in OVER:
-                self._pilot.came_of(time.time(), row, MOVED if phase == str(Phase.DONE) else FAILED)
+                self._pilot.came_of(time.time(), row, MOVED if phase == str(Phase.DONE) else FAILED, progress)
 
     async def _tell_end(self, progress: Progress) -> None:
         await self._record.came_of_it(progress.plan.number, progress.outcome())
+        self._tell_people(progress)
+
+    def _tell_people(self, progress: Progress) -> None:
         moved, failed = progress.count(MOVED), progress.count(FAILED)
         why = f"; the rest was dropped: {progress.stopped}" if progress.stopped else ""
         self._say(f"plan {progress.plan.number}: {moved:,} moved, {failed:,} failed{why}")
@@ -380,12 +392,28 @@ class Controller:
         return await self._do(view, question, apply=said["apply"])
 
     async def _empty(self, said: dict[str, Any]) -> dict[str, Any]:
-        """Everybody off a broker, with balance in mind; nobody else moves."""
+        """Everybody off a broker, with balance in mind; nobody else moves, and nobody comes."""
         self._refuse_if_busy()
-        view, number = await self._fresh_view(), self._pilot.loop.number + 1
-        question = asked.empty(number, time.time(), view, self.settings, said["broker"], said.get("reason"))
-        self._pilot.loop.leaving[said["broker"]] = time.time() + LEAVE_S
-        return await self._do(view, question, apply=True)
+        name, leaving = said["broker"], self._pilot.loop.leaving
+        known = await wire.ask(self._connection, "admin.state", {"kind": "client"}, 5.0)
+        homes = {client: str(each["home"]) for client, each in known["entries"].items()}
+        asked.refuse_to_empty(name, known["alive"])
+        leaving[name] = time.time() + LEAVE_S
+        try:
+            if name not in homes.values():
+                await self._save()
+                return {"plan": None, "why_not": f"nobody is at home at '{name}'", "applied": False}
+            view, number = await self._see(), self._pilot.loop.number + 1
+            if view is None:
+                others = [each for each in known["alive"] if each != name]
+                plan = asked.by_number(time.time(), homes, others, asked.leaves(name, said.get("reason")))
+                assert plan is not None
+                return {"plan": (await self._by_hand(plan)).as_json(), "applied": True}
+            question = asked.empty(number, time.time(), self.settings, name, said.get("reason"))
+            return await self._do(view, question, apply=True)
+        except BaseException:
+            leaving.pop(name, None)
+            raise
 
     async def _do(self, view: View, question: Question, *, apply: bool) -> dict[str, Any]:
         made = await asyncio.to_thread(decide, view, question)
@@ -405,20 +433,22 @@ class Controller:
         view, which = await self._fresh_view(), said.get("plan")
         for number in [which] if which is not None else reversed(await self._record.numbers()):
             known = await self._record.decision(number)
-            if known["plan"] and known["outcome"]:
+            if known["plan"] and "states" in (known["outcome"] or {}):
                 break
         else:
             raise BadInput("no plan has been carried out that could be taken back")
-        if not known["plan"] or not known["outcome"]:
+        if not known["plan"] or "states" not in (known["outcome"] or {}):
             raise BadInput(f"decision {number} has moved nobody: there is nothing to take back")
         plan = asked.back(time.time(), view, Plan.from_json(known["plan"]), known["outcome"], said.get("reason"))
         return {"plan": (await self._by_hand(plan)).as_json(), "applied": True}
 
     async def _stop(self, said: dict[str, Any]) -> dict[str, Any]:
-        doing = self._pilot.progress
-        if doing is None:
+        doing, leaving = self._pilot.progress, sorted(self._pilot.loop.leaving)
+        if doing is None and not leaving:
             raise BadInput("no plan is under way")
-        doing.drop(said.get("reason") or "stopped by hand")
+        if doing is not None:
+            doing.drop(said.get("reason") or "stopped by hand")
         self._pilot.loop.leaving.clear()  # whoever was to be removed stays
         await self._save()
-        return {"plan": doing.plan.number, "moved": doing.count(MOVED), "moving": doing.count(MOVING)}
+        count = {name: doing.count(name) if doing else 0 for name in (MOVED, MOVING)}
+        return {"plan": doing.plan.number if doing else None, "stay": leaving} | count

@@ -168,14 +168,11 @@ def _levelled(view: View, settled: Rows, question: Question) -> _Change | str:
 
 def bound_by(view: View, question: Question, then: Rows) -> Binding:
     """What there was least of: a resource, if one is to be relieved, else evenness."""
-    for resource in resources(view, question.overload, question.messages):
-        if resource.name == question.relieve:
-            now, after = resource.share(), resource.share(forecast(view, resource, then))
-            break
-    else:
-        now, after = (each.levels / max(each.mean, 1e-9) for each in (view.load(), view.load(then)))
+    limits = [*resources(view, question.overload, question.messages), evenness(view, [], 0.0)]
+    resource = next(each for each in limits if each.name == (question.relieve or LOAD))
+    now, after = resource.share(), resource.share(forecast(view, resource, then))
     row = int(np.argmax(now))
-    return Binding(question.relieve or LOAD, view.brokers[row], float(now[row]), float(after[row]))
+    return Binding(resource.name, view.brokers[row], float(now[row]), float(after[row]))
 
 
 def worth_it(before: Levels, then: Levels, gain: float) -> bool:

@@ -59,21 +59,20 @@ def lost(view: View, _: Settings) -> Iterator[Finding]:
 def overload(view: View, settings: Settings) -> Iterator[Finding]:
     """A broker uses more than it should of anything whose limit is known (Gupta, SEC'21, 3.4.2)."""
     for resource in resources(view, settings.overload, settings.messages):
-        share = resource.share()
-        over = np.flatnonzero(share > settings.overload).tolist()
+        share, allowed = resource.share(), resource.allowed
+        over = np.flatnonzero(share > allowed).tolist()
         if not over:
             continue
         names = ", ".join(view.brokers[row] for row in over)
-        text = f"{names} above {settings.overload:.0%} of {resource.name}: {share.max():.0%} at most"
-        fullest = view.brokers[int(np.argmax(share))]
+        text = f"{names} above {allowed:.0%} of {resource.name}: {share.max():.0%} at most"
         use, limit = float(resource.use.sum()), float(resource.limit.sum())
         together = use / max(limit, 1e-9)
-        if together > settings.overload:
-            more = math.ceil((use / settings.overload - limit) / max(float(resource.limit.mean()), 1e-9))
+        if together > allowed:
+            more = math.ceil((use / allowed - limit) / max(float(resource.limit.mean()), 1e-9))
             text += f"; all brokers together are at {together:.0%}, so moving cannot mend it: add {more} like them"
             yield Finding(Kind.OVERLOAD, text)
         else:
-            yield Finding(Kind.OVERLOAD, text, resource=resource.name, broker=fullest)
+            yield Finding(Kind.OVERLOAD, text, resource=resource.name, broker=view.brokers[int(np.argmax(share))])
 
 
 def imbalance(view: View, settings: Settings) -> Iterator[Finding]:

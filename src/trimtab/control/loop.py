@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 from trimtab.control.decide import NoPlan, Question, decide, worth_it
 from trimtab.control.detectors import Finding, Kind, findings
 from trimtab.control.plan import LOAD, Levels, Plan
-from trimtab.control.resources import ROOM, resources
+from trimtab.control.resources import evenness, resources
+from trimtab.model.placement import UNPLACED
 from trimtab.observe.snapshot import USAGE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from trimtab.control.plan import Binding, Step
+    from trimtab.control.plan import Step
+    from trimtab.control.resources import Resource
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
 
@@ -86,7 +88,8 @@ class Loop:
     question: Question | None = None  # that the last decision answered
     verdicts: list[Outcome] = field(default_factory=list)
     leaving: dict[str, float] = field(default_factory=dict)  # brokers that are to be removed, until when
-    _seen: dict[Kind, int] = field(default_factory=dict)  # looks in a row
+    _seen: dict[Kind, int] = field(default_factory=dict)  # measurements in a row
+    _measured: float = -math.inf  # when the last of these was
     _recent: deque[float] = field(default_factory=deque)  # when clients moved
     _moved: dict[str, _Moved] = field(default_factory=dict)  # clients
     _pause: int = 0  # periods to wait after a plan that did not help; doubles
@@ -111,8 +114,13 @@ class Loop:
         self._look_who_has_moved(now, view.homes)
         self.found = [*findings(view, self.settings), *self._unfinished(view)]
         kinds = {each.kind for each in self.found}
-        self._seen = {kind: self._seen.get(kind, 0) + 1 for kind in kinds}
+        fresh = view.at != self._measured  # to look at a measurement twice is not to find something twice
+        self._measured = view.at
+        self._seen = {kind: max(1, self._seen.get(kind, 0) + fresh) for kind in kinds}
         self.why_not = ""
+        if not len(view.brokers):
+            self.why_not = "no broker is alive"
+            return None
         if Kind.LOST in kinds and not rehoming:
             return self._decide(now, view, only_lost=True)
         if not busy:
@@ -164,6 +172,11 @@ class Loop:
         if any(before.get(client, home) != home != self._sent.get(client) for client, home in homes.items()):
             self._shaken = now
         self._homes = homes
+        if len(self._sent) > 2 * len(homes):  # whoever has left for good
+            self._sent = {client: to for client, to in self._sent.items() if client in homes}
+        oldest = now - FORGET * self.settings.cool_s
+        if self._moved and next(iter(self._moved.values())).last < oldest:
+            self._moved = {client: known for client, known in self._moved.items() if known.last >= oldest}
 
     def _had_trouble(self, broker: str, now: float, for_s: float) -> None:
         known = self._trouble.setdefault(broker, _Trouble())
@@ -240,6 +253,7 @@ class Loop:
                 again = (
                     known is not None and known.to == each.source and now - known.last <= FORGET * self.settings.cool_s
                 )
+                self._moved.pop(each.client, None)  # the oldest are first
                 self._moved[each.client] = _Moved(known.times + 1 if known and again else 1, now, each.target)
 
     def is_hopeless(self, failed: Iterable[Step]) -> bool:
@@ -258,7 +272,8 @@ class Loop:
             known = self._trouble.get(broker, _Trouble())
             if times >= SEVERAL and now >= known.until:
                 self._had_trouble(broker, now, self.settings.cool_s * 2**known.times)
-                self._unseen = False
+                if self._unseen:
+                    self._never_measured("several of its moves failed")
 
     def _verify(self, now: float, view: View) -> None:
         """Whether the last plan has brought at least half of what it promised, and no broker says otherwise.
@@ -283,11 +298,13 @@ class Loop:
             promised > 0.0 and before is not None and after is not None
             and after.spread > max(WORSE * before.spread, self.settings.alpha)
         )  # fmt: skip
-        outcome.binding = self._now_bound(view, plan)
-        if binding is not None and relieved:
-            good, worse = self._is_relieved(binding, outcome.binding), False
-            if not good:
-                self._in_vain.add((binding.resource, binding.broker))
+        if (found := self._now_bound(view, plan)) is not None:
+            outcome.binding, resource = found
+            if binding is not None and relieved:  # it is full no longer, or half of what was promised has come
+                half = binding.predicted + ENOUGH * (binding.now - binding.predicted)
+                good, worse = outcome.binding <= max(half, resource.allowed), False
+                if not good:
+                    self._in_vain.add((binding.resource, binding.broker))
         outcome.helped = good and not worse
         self.verdicts.append(outcome)
         if outcome.helped:
@@ -295,21 +312,14 @@ class Loop:
         else:
             self._wait_longer(now)
 
-    def _now_bound(self, view: View, plan: Plan) -> float | None:
+    def _now_bound(self, view: View, plan: Plan) -> tuple[float, Resource] | None:
         """How it is now with that which was binding when a plan was made."""
-        if plan.binding is None or plan.binding.broker not in set(view.brokers):
+        limits = [*resources(view, self.settings.overload, self.settings.messages), evenness(view, [], 0.0)]
+        brokers, binding = list(view.brokers), plan.binding
+        if binding is None or binding.broker not in brokers:
             return None
-        row = list(view.brokers).index(plan.binding.broker)
-        if plan.binding.resource == LOAD:
-            load = view.load()
-            return float(load.levels[row] / max(load.mean, 1e-9))
-        limits = resources(view, self.settings.overload, self.settings.messages)
-        return next((float(each.share()[row]) for each in limits if each.name == plan.binding.resource), None)
-
-    def _is_relieved(self, binding: Binding, now: float | None) -> bool:
-        """The broker that had too much of something has so no longer, or at least half of what was promised is gone."""
-        half = binding.predicted + ENOUGH * (binding.now - binding.predicted)
-        return now is None or now <= max(half, self.settings.overload)
+        row = brokers.index(binding.broker)
+        return next(((float(each.share()[row]), each) for each in limits if each.name == binding.resource), None)
 
     def _never_measured(self, why: str) -> None:
         assert self.outcome is not None
@@ -318,9 +328,8 @@ class Loop:
 
     def memory(self, now: float) -> dict[str, Any]:
         """What another controller has to know so as not to move again what has moved."""
-        oldest = now - FORGET * self.settings.cool_s
         return {
-            "moved": {name: [m.times, m.last, m.to] for name, m in self._moved.items() if m.last > oldest},
+            "moved": {name: [m.times, m.last, m.to] for name, m in self._moved.items()},
             "recent": [at for at in self._recent if at > now - self.settings.budget_s],
             "trouble": {name: [t.times, t.last, min(t.until, now + 1e9)] for name, t in self._trouble.items()},
             "pause": self._pause, "quiet_until": max(self._quiet_until, 0.0), "brokers": sorted(self._brokers),
@@ -339,13 +348,13 @@ class Loop:
     def still_helps(self, view: View, plan: Plan, left: Iterable[Step]) -> bool:
         """Whether the rest of a plan is worth carrying out, as things are now."""
         if plan.binding is not None and plan.binding.resource != LOAD:
-            bound = self._now_bound(view, plan)
-            return bound is not None and bound > ROOM * self.settings.overload
+            found = self._now_bound(view, plan)
+            return found is not None and found[0] > found[1].room
         brokers = {name: row for row, name in enumerate(view.brokers)}
         clients = {name: row for row, name in enumerate(view.clients)}
         then = view.home.copy()
         for each in left:
-            if not each.source:
+            if not each.source and each.client in clients and view.home[clients[each.client]] == UNPLACED:
                 return True
             if each.target in brokers and each.client in clients:
                 then[clients[each.client]] = brokers[each.target]

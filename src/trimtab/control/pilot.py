@@ -30,6 +30,7 @@ class Pilot:
         self.settings = settings
         self.loop = Loop(settings, number)
         self.progress = progress
+        self.trailing: list[Progress] = []  # plans that were replaced, some of whose moves are on their way still
         self.throttle = Throttle(settings.latency_ms, EXECUTORS)
 
     def look(self, now: float, view: View, *, paused: bool = False) -> Plan | NoPlan | None:
@@ -51,6 +52,7 @@ class Pilot:
         if before is not None:  # clients of a dead broker go first, and the rest is planned anew
             before.drop("a broker is away, and its clients go first")
             self._end(now, before)
+            self.trailing.append(before)
         self.progress = Progress(plan, now, by_hand)
         lost = any(not each.source for each in plan.steps)  # they have nothing to lose
         self.throttle = Throttle(self.settings.latency_ms, EXECUTORS, EXECUTORS if lost else FIRST)
@@ -65,21 +67,23 @@ class Pilot:
             doing.drop("too many of its moves failed")
         return doing.rows(WAITING)[: max(0, self.throttle.at_once - doing.count(MOVING))]
 
-    def came_of(self, now: float, row: int, state: str) -> None:
-        """A step has begun, is done, or has failed."""
-        assert self.progress is not None
-        self.progress.states[row] = state
+    def came_of(self, now: float, row: int, state: str, of: Progress | None = None) -> None:
+        """A step has begun, is done, or has failed; of the plan that is under way, if no other is named."""
+        plan = of or self.progress
+        assert plan is not None
+        plan.states[row] = state
         if state == MOVED:
-            self.loop.moved(now, [self.progress.plan.steps[row]])
+            self.loop.moved(now, [plan.plan.steps[row]])
 
-    def finished(self, now: float) -> Progress | None:
+    def finished(self) -> Progress | None:
         """The plan that was under way, if nothing of it is left to do."""
-        doing = self.progress
-        if doing is None or not doing.over:
-            return None
-        self._end(now, doing)
-        self.progress = None
-        return doing
+        return self.progress if self.progress is not None and self.progress.over else None
+
+    def end(self, now: float) -> None:
+        """Nothing is under way any more."""
+        if self.progress is not None:
+            self._end(now, self.progress)
+            self.progress = None
 
     def _end(self, now: float, doing: Progress) -> None:
         doing.ended = now

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROOM: Final = 0.9  # of what is allowed: a broker that was relieved is not full again at the next message
 DATA: Final = "bandwidth"
+MESSAGES: Final = "message rate"
 NOTHING: Final = 1e-9
 
 
@@ -63,9 +64,10 @@ def resources(view: View, overload: float, messages: float | None) -> list[Resou
         found.append(("cores", of("cores") + of("processing"), brokers.cores, of("processing")))
     if brokers.memory is not None:
         found.append(("memory", of("memory"), brokers.memory, none))
+    made = [Resource(*each, allowed=overload, room=ROOM * overload) for each in found]
     if messages is not None:
-        found.append(("message rate", of("messages"), np.full(len(said), messages / overload), none))
-    return [Resource(*each, allowed=overload, room=ROOM * overload) for each in found]
+        made.append(Resource(MESSAGES, of("messages"), np.full(len(said), messages), none, 1.0, ROOM))
+    return made
 
 
 def evenness(view: View, limits: list[Resource], tolerance: float) -> Resource:

@@ -5,6 +5,7 @@ Additive increase, multiplicative decrease, as in Cruise Control's executor, but
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,11 +18,13 @@ class Throttle:
     limit_ms: float
     most: int = 64
     at_once: int = FIRST
+    _halved_at: float = -math.inf
 
-    def told(self, latency_ms: float) -> int:
-        """The p99 of deliveries since the last time; how many may run now."""
+    def told(self, latency_ms: float, measured_at: float) -> int:
+        """The p99 of deliveries, as of a measurement; how many may run now. The same measurement halves it once."""
         if latency_ms > self.limit_ms:
-            self.at_once = max(FEWEST, self.at_once // 2)
+            if measured_at != self._halved_at:
+                self.at_once, self._halved_at = max(FEWEST, self.at_once // 2), measured_at
         else:
             self.at_once = min(self.most, self.at_once + 1)
         return self.at_once

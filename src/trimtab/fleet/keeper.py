@@ -31,6 +31,8 @@ from trimtab.fleet.presence import TICK_S, Presence
 from trimtab.fleet.registry import UNITS, Registry, Topic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nats.aio.client import Client as Nats
     from nats.js.kv import KeyValue
 
@@ -129,10 +131,14 @@ class Keeper:
         except NoKeysError:
             return []
 
-    async def write(self, key: str, value: dict[str, Any] | None) -> int:
-        """Change the registry, then tell everybody."""
+    async def write(
+        self, key: str, value: dict[str, Any] | Callable[[dict[str, Any] | None], dict[str, Any] | None] | None
+    ) -> int:
+        """Change the registry, then tell everybody. ``value`` may be made from what is there when its turn has come."""
         async with self._writing:
             last = self.registry.at(key)
+            if callable(value):
+                value = value(self.registry.get(key))
             payload = json.dumps(value).encode()
             try:
                 revision = await self._store.update(key, payload, last=last or None)
@@ -232,14 +238,17 @@ class Keeper:
         if position is not None:
             position = [float(position[0]), float(position[1])]
         returns = question.get("returns")
-        value = {
-            "home": home,
-            "position": position or (known or {}).get("position"),
-            "returns": returns if returns is not None else (known or {}).get("returns", True),
-        }
-        if value != known:
-            await self.write(f"client.{client}", value)
-        return {"home": home}
+
+        def said(now: dict[str, Any] | None) -> dict[str, Any]:
+            return {
+                "home": now["home"] if now else home,  # it may have moved meanwhile
+                "position": position or (now or {}).get("position"),
+                "returns": returns if returns is not None else (now or {}).get("returns", True),
+            }
+
+        if said(known) != known:
+            await self.write(f"client.{client}", said)
+        return {"home": said(self.registry.get(f"client.{client}"))["home"]}
 
     async def _first_home(self, question: dict[str, Any]) -> str:
         """The one it wishes for; or what a controller says, if there is one; or the broker that it came to."""

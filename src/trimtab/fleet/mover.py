@@ -291,7 +291,7 @@ class Mover:
         field = "home" if move.unit == "client" else "broker"
         if value[field] != to:
             try:
-                await self._keeper.write(key, value | {field: to})
+                await self._keeper.write(key, lambda now: now | {field: to} if now else None)
             except BadInput as error:
                 return Refused(str(error))
         return Succeeded()

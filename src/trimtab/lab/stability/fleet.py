@@ -163,7 +163,7 @@ def fullest(case: Case, messages: Floats) -> float:
     if case.cores is not None:
         shares.append(messages / PER_CORE / case.cores)
     if case.settings.messages is not None:
-        shares.append(messages / case.settings.messages * case.settings.overload)
+        shares.append(messages / case.settings.messages)
     return float(max(each.max() for each in shares))
 
 

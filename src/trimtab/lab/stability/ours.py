@@ -64,7 +64,7 @@ class Ours:
             del self._dead_since[broker]
         if self._seen and any(second == since + DETECT_S for since in self._dead_since.values()):
             self._look(second, home, alive)
-        self.pilot.throttle.told(0.0)
+        self.pilot.throttle.told(0.0, float(second))
         doing = self.pilot.progress
         steps = {row: doing.plan.steps[row] for row in self.pilot.due()} if doing else {}
         self._due = {(int(step.client[1:]), int(step.target[1:])): row for row, step in steps.items()}
@@ -73,4 +73,5 @@ class Ours:
     def done(self, second: int, moved: list[tuple[int, int]], failed: list[tuple[int, int]]) -> None:
         for order, row in self._due.items():
             self.pilot.came_of(float(second), row, FAILED if order in failed else MOVED)
-        self.pilot.finished(float(second))
+        if self.pilot.finished():
+            self.pilot.end(float(second))
