@@ -21,7 +21,7 @@ from trimtab.cli.main import trimtab as commands
 from trimtab.control.decide import NoPlan, Question, warm_up
 from trimtab.control.lease import VALID_S, Lease
 from trimtab.control.record import Record
-from trimtab.errors import BadInput, Unreachable
+from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet.keeper import CONTROL
 
 SETTINGS = "[control]\nperiod_s = 0.5\nbudget = 1.0\nbudget_s = 1.0\ncool_s = 0.1\n"
@@ -234,6 +234,98 @@ def test_a_killed_brokers_clients_are_served_elsewhere_and_a_standby_takes_over(
                 return (await controlled.homes())["b2"] == 8
 
             await until(used_again, 60.0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("how", ["killed", "asleep"])
+def test_nobody_moves_because_the_keeper_was_away(controlled, how):
+    """When it is back, brokers call one after the other; the first is not the only one there is."""
+
+    async def scenario():
+        async with people(controlled):
+            await until(lambda: _level(controlled), 30.0)
+            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            numbers = await controlled.record(lambda record: record.numbers())
+            keeper = controlled.launch.supervisor.find("keeper")
+            if how == "killed":
+                before = keeper.pid
+                os.kill(before, signal.SIGKILL)
+                await until(lambda: keeper.pid not in (None, before), 20.0)
+            else:
+                os.kill(keeper.pid, signal.SIGSTOP)
+                await asyncio.sleep(5.0)
+                os.kill(keeper.pid, signal.SIGCONT)
+
+            async def answers():
+                with contextlib.suppress(BadInput):
+                    return len((await controlled.aask("admin.state", {"kind": "broker"}))["alive"]) == 3
+
+            await until(answers, 20.0)
+            for _ in range(30):
+                assert await _level(controlled)
+                await asyncio.sleep(0.2)
+            assert await controlled.record(lambda record: record.numbers()) == numbers
+
+    asyncio.run(scenario())
+
+
+async def _paused(fleet):
+    """Nothing is under way, and nothing begins by itself."""
+
+    async def at_rest():
+        with contextlib.suppress(Unreachable):
+            await asyncio.to_thread(fleet.control, "pause", reason="test")
+            return (await asyncio.to_thread(fleet.control, "status"))["progress"] is None
+
+    await until(at_rest, 30.0)
+
+
+def test_a_broker_that_is_away_for_good_can_be_removed(controlled):
+    async def scenario():
+        async with people(controlled):
+            await _paused(controlled)
+            await asyncio.to_thread(run, "add-broker", "b8", home=controlled.home)
+            async with controlled.client("whole", "b8") as client:
+                await client.create_topic("whole.topic", unit="topic", broker="b8")
+            await asyncio.to_thread(controlled.do, controlled.launch.end_broker("b8", kill=True))
+
+            async def away():
+                return "b8" not in (await controlled.aask("admin.state", {"kind": "broker"}))["alive"]
+
+            async def nobody_there():
+                known = (await controlled.aask("admin.state", {"kind": "client"}))["entries"]
+                return all(each["home"] != "b8" for each in known.values())
+
+            await until(away, 20.0)
+            await until(nobody_there, 30.0)
+            with pytest.raises(BadInput, match=r"'b8' is away and has 1 topics still"):
+                await asyncio.to_thread(run, "remove-broker", "b8", home=controlled.home)
+            await asyncio.to_thread(run, "move", "topic", "whole.topic", "--to", "b1", home=controlled.home)
+            gone = await asyncio.to_thread(run, "remove-broker", "b8", home=controlled.home)
+            assert "b8 is removed; 0 clients have moved" in gone.output
+            with pytest.raises(UnknownName, match="b8"):
+                await asyncio.to_thread(run, "remove-broker", "b8", home=controlled.home)
+            await asyncio.to_thread(controlled.control, "resume")
+
+    asyncio.run(scenario())
+
+
+def test_a_removal_can_be_given_up_and_repeated(controlled):
+    async def scenario():
+        async with people(controlled):
+            await _paused(controlled)
+            await asyncio.to_thread(run, "add-broker", "b7", home=controlled.home)
+            for _ in range(2):
+                answer = await asyncio.to_thread(controlled.control, "empty", broker="b7")
+                assert answer["why_not"] == "nobody is at home at 'b7'"
+            assert (await asyncio.to_thread(controlled.control, "status"))["leaving"] == ["b7"]
+            stopped = await asyncio.to_thread(run, "stop", home=controlled.home)
+            assert "b7 was to be removed, and stays" in stopped.output
+            assert (await asyncio.to_thread(controlled.control, "status"))["leaving"] == []
+            gone = await asyncio.to_thread(run, "remove-broker", "b7", "--json", home=controlled.home)
+            assert json.loads(gone.output) == {"removed": "b7", "clients": 0}
+            await asyncio.to_thread(controlled.control, "resume")
 
     asyncio.run(scenario())
 
