@@ -115,3 +115,18 @@ def test_a_fleet_of_which_nothing_comes_is_sure():
     averages.add(np.zeros((2, 1)), HALF_S)
 
     assert averages.unsure() == 0.0
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=20), st.integers(0, 3))
+def test_rows_that_are_kept_go_on_as_if_the_others_had_never_been(came, more):
+    both, one = Averages(20.0, rows=2, columns=2), Averages(20.0, rows=1, columns=2)
+    for at, each in enumerate(came):
+        amount = np.array([[10.0, 3.0]]) * each
+        if at == len(came) // 2:
+            both.keep(np.array([1]), more)
+        rows = both.mean.shape[0]
+        place = 1 if at < len(came) // 2 else 0
+        both.add(np.vstack([amount if row == place else np.array([[7.0, 1.0]]) for row in range(rows)]), HALF_S)
+        one.add(amount, HALF_S)
+
+        assert both.mean[place] == pytest.approx(one.mean[0])

@@ -139,9 +139,13 @@ def test_what_is_over_is_forgotten(spark):
     kept.add(telemetry.halves(rows, 0.5).toArrow(), 0.5, 1.0)
     assert kept.rates()["topic"].to_pylist() == ["once"]
 
-    kept.add(telemetry.halves(rows.where("false"), 200.0).toArrow(), 200.0, 400.0)
+    nothing = telemetry.halves(rows.where("false"), 0.0).toArrow()
+    kept.add(nothing, 200.0, 400.0)
 
     assert kept.rates().num_rows == 0
+    assert 0.0 < kept.unsure() <= 1.0  # it may come again
+    kept.add(nothing, 4000.0, 5000.0)
+    assert kept.unsure() == 0.0
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -217,7 +221,7 @@ def test_history_becomes_a_workload(spark, kept, tmp_path):
     ("change", "sentence"),
     [
         (lambda frame: frame.drop("in_bytes"), "no column 'in_bytes'"),
-        (lambda frame: frame.withColumn("topic", frame.at), "'topic' is double, but must be string"),
+        (lambda frame: frame.withColumn("topic", frame.at), "'topic' is double, but must be text"),
     ],
 )
 def test_history_of_another_schema_is_refused(spark, kept, tmp_path, change, sentence):
@@ -227,8 +231,81 @@ def test_history_of_another_schema_is_refused(spark, kept, tmp_path, change, sen
         (change(frame) if name == "topics" else frame).write.parquet(str(other / name))
 
     with pytest.raises(BadInput, match=sentence):
-        history.write_workload(spark, other, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+        history.check_folders(other)
+
+
+def test_one_file_of_another_schema_among_good_ones_is_found(spark, kept):
+    """Spark would take what it has not for nothing, and add up too little."""
+    history.check_folders(kept)
+    spark.createDataFrame([(1.0, "b1")], "at DOUBLE, broker STRING").write.parquet(str(kept / "topics" / "at-2"))
+
+    with pytest.raises(BadInput, match=r"at-2/.*\.parquet has no column 'period_s' \(a number\); it has at, broker"):
+        history.check_folders(kept)
+
+
+def test_a_file_that_is_cut_off_is_named(kept):
+    file = next((kept / "links").glob("**/*.parquet"))
+    file.write_bytes(file.read_bytes()[:100])
+
+    with pytest.raises(BadInput, match=f"{file} is no Parquet file"):
+        history.check_folders(kept)
+
+
+def test_a_time_in_which_nothing_was_measured_does_not_count(spark, kept, tmp_path):
+    """The pipeline was away for days between two times of ten seconds."""
+    for name in telemetry.TABLES:
+        frame = spark.read.parquet(str(kept / name / "at-1"))
+        frame.withColumn("at", frame.at + 400_000.0).write.parquet(str(kept / name / "at-2"))
+
+    said = history.write_workload(spark, kept, tmp_path / "out")
+
+    assert said["span_s"] == 400_010.0
+    assert 20.0 <= said["measured_s"] <= 30.0
+    known = read_workload(tmp_path / "out").topics
+    rates = dict(zip(known.ids, known.rate.tolist(), strict=True))
+    assert rates["fast"] == pytest.approx(400.0 / said["measured_s"])
+
+
+def test_windows_of_topics_brokers_clients_and_pairs(spark, kept):
+    def rows(by, **more):
+        return [row.asDict() for row in history.windows(spark, kept, by, **more).collect()]
+
+    fast = {row["begin"]: row for row in rows("topic", every_s=5.0) if row["topic"] == "fast"}
+    assert sorted(fast) == [0.0, 5.0, 10.0]
+    assert fast[5.0]["in_msgs_per_s"] == 20.0
+    assert fast[5.0]["in_bytes_per_s"] == 2000.0
+    assert fast[5.0]["processing_ms"] == pytest.approx(2.0)
+    assert fast[5.0]["deliveries"] == 10
+    assert fast[5.0]["p50_ms"] == fast[5.0]["p99_ms"] > 0.0
+
+    (whole,) = [row for row in rows("topic") if row["topic"] == "slow"]
+    assert (whole["begin"], whole["in_msgs_per_s"]) == (0.0, 10.0)
+
+    (broker,) = rows("broker", since=5.0)
+    assert (broker["broker"], broker["cores"], broker["connections"], broker["deliveries"]) == ("b1", 0.5, 1, 20)
+
+    taxi = {row["begin"]: row for row in rows("client", every_s=5.0) if row["client"] == "taxi"}
+    assert taxi[5.0] == {
+        "begin": 5.0, "client": "taxi", "subscriptions": 1, "in_msgs_per_s": 20.0, "in_bytes_per_s": 2000.0,
+    }  # fmt: skip
+    assert {row["client"] for row in rows("client")} == {"taxi"}  # the bus only publishes
+    assert rows("pair") == []
+
+
+def test_history_has_the_subscriptions_to_channels_of_whoever_is_there(spark):
+    """Else a workload made of it has results that nobody wants."""
+    links = spark.createDataFrame(
+        [(1.0, "b1", "old", "a", "sub"), (3.0, "b1", "taxi", "a", "sub"), (3.0, "b1", "taxi", "b", "pub")],
+        telemetry.LINKS,
+    )
+    channels = spark.createDataFrame(
+        [("taxi", "channel:near:1", "sub"), ("old", "channel:near:1", "sub")],
+        "client STRING, topic STRING, role STRING",
+    )
+
+    found = [tuple(row) for row in telemetry.listed_channels(links, channels).collect()]
+
+    assert found == [(3.0, "b1", "taxi", "channel:near:1", "sub")]
 
 
 def test_what_is_no_history_is_refused(tmp_path):

@@ -37,6 +37,7 @@ COMMANDS = {
     "why": "why a client was moved, and what it brought",
     "add-broker": "one more broker on a running fleet",
     "remove-broker": "everybody off a broker, then it ends",
+    "history": "what a fleet has carried, by topic, broker or client, on Spark",
     "workload": "history of telemetry into a workload folder, on Spark",
     "pipeline": "the data cluster of an application, on Spark",
     "channel": "how a channel is executed",

@@ -31,13 +31,16 @@ def workload(history: str, out: str, since: float | None, until: float | None, a
 
         spark = open_session("trimtab workload", ONCE | load().spark)
         try:
-            said = write_workload(spark, Path(history), Path(out), since, until, step)
+            with output.writing(Path(out)):
+                said = write_workload(spark, Path(history), Path(out), since, until, step)
         finally:
             spark.stop()
     if as_json:
         output.print_json(said)
         return
     rows = [(name, f"{count:,}") for name, count in said["rows"].items()]
-    took = f"{said['events']:,} rows of history over {said['span_s']:,.0f} s, in {said['seconds']:.1f} s"
+    gap = said["span_s"] - said["measured_s"]
+    away = f" ({gap:,.0f} s of it without a measurement)" if gap > 1.0 else ""
+    took = f"{said['events']:,} rows of history over {said['span_s']:,.0f} s{away}, in {said['seconds']:.1f} s"
     note = f"{took}; next: trimtab plan {out} --family client"
     output.print_table(f"workload in {out}", ["table", "rows"], rows, note=note)

@@ -118,4 +118,4 @@ class Averages:
         self.mean, self._last, self._before = kept(self.mean), kept(self._last), kept(self._before)
         self._variance, self._off, self._age = kept(self._variance), kept(self._off), kept(self._age, YOUNG)
         self._gap, self._since, self._run = kept(self._gap), kept(self._since, np.inf), kept(self._run)
-        self._burst, self._steady = kept(self._burst), kept(self._times)
+        self._burst, self._times = kept(self._burst), kept(self._times)

@@ -52,10 +52,11 @@ class TopicAverages:
         return self._averages.unsure(SUMMED.index("in_bytes"))
 
     def rates(self) -> pa.Table:
-        """As ``telemetry.rates``."""
-        mean = dict(zip(SUMMED, self._averages.mean.T, strict=True))
+        """As ``telemetry.rates``; what is quiet at present is not among them."""
+        present = self._averages.mean[:, SUMMED.index("in_msgs")] > NOTHING
+        mean = dict(zip(SUMMED, self._averages.mean[present].T, strict=True))
         return pa.table({
-            "topic": self._topics,
+            "topic": self._topics.filter(pa.array(present)),
             "rate": mean["in_msgs"],
             "size_bytes": _ratio(mean["in_bytes"], mean["in_msgs"]),
             "processing_ms": 1000.0 * _ratio(mean["busy_s"], mean["processed"]),

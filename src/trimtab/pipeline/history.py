@@ -1,24 +1,34 @@
-"""History of telemetry into a workload folder: one pass over each table, whatever its size."""
+"""History of telemetry: into a workload folder, or into windows for people; one pass over each table, whatever its
+size."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from trimtab.errors import BadInput
 from trimtab.pipeline import telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-NUMBERS: Final = ("tinyint", "smallint", "int", "bigint", "float", "double")
+PIECE_S: Final = 5.0  # brokers report every second: where none has for so long, nothing was measured
+KINDS: Final = {
+    "a number": (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+    "text": (pa.types.is_string, pa.types.is_large_string), "a map": (pa.types.is_map,),
+}  # fmt: skip
+WINDOWS: Final = ("topic", "broker", "client", "pair")
 
 
 def write_workload(
@@ -27,44 +37,101 @@ def write_workload(
 ) -> dict[str, Any]:  # fmt: skip
     """Mean rates between ``since`` and ``until``, and who had to do with what; how many rows that are."""
     began = time.monotonic()
+    with readable(history):
+        rows, (first, last, events) = _within(spark, history, since, until, step)
+        measured = _measured_s(rows["brokers"], first, last)
+        known = telemetry.rates(rows["topics"], first, last, measured)
+        linked = rows["links"].where("client IS NOT NULL").select("client", "topic", "role").distinct()
+        counts = _write(telemetry.workload(known, linked, rows["brokers"]), out, step)
+    return {
+        "rows": counts, "events": events, "span_s": last - first, "measured_s": measured, "since": first,
+        "until": last, "seconds": time.monotonic() - began,
+    }  # fmt: skip
+
+
+@contextmanager
+def readable(history: Path) -> Iterator[None]:
+    """What Spark finds wrong with files is somebody's input."""
+    try:
+        yield
+    except PySparkException as error:
+        raise BadInput(f"{history} cannot be read: {str(error).strip().splitlines()[0]}") from None
+
+
+def windows(
+    spark: SparkSession, history: Path, by: str, every_s: float | None = None, since: float | None = None,
+    until: float | None = None, step: Callable[[str], None] = lambda what: None,
+) -> DataFrame:  # fmt: skip
+    """What there was in every so many seconds, or in all the time as one: by topic, broker or client; or how much two
+    clients have in common."""
+    rows, (first, last, _) = _within(spark, history, since, until, step)
+    if by == "pair":
+        return telemetry.shared(rows["links"].select("client", "topic", "role").distinct())
+    whole = every_s is None  # one window that begins with the first report
+    if every_s is None:
+        every_s = _measured_s(rows["brokers"], first, last)
+        rows = {name: frame.withColumn("at", F.lit(0.0)) for name, frame in rows.items()}
+    if by == "topic":
+        made = telemetry.topic_windows(rows["topics"], every_s)
+    elif by == "broker":
+        made = telemetry.broker_windows(rows["brokers"], rows["topics"], every_s)
+    else:
+        made = telemetry.client_windows(rows["links"], rows["topics"], every_s)
+    return made.withColumn("begin", F.lit(first)) if whole else made
+
+
+def _within(
+    spark: SparkSession, history: Path, since: float | None, until: float | None, step: Callable[[str], None]
+) -> tuple[dict[str, DataFrame], tuple[float, float, int]]:
+    """All tables, as far as they are about that time; from when to when that is, and how many rows of topics."""
     step("reading the schema")
     rows = {name: read(spark, history, name) for name in telemetry.TABLES}
     step("looking for the time")
     first, last, events = _span(rows["topics"], since, until)
-    within = {name: frame.where(F.col("at").between(first, last)) for name, frame in rows.items()}
-    known = telemetry.rates(rows["topics"], first, last)
-    linked = within["links"].where("client IS NOT NULL").select("client", "topic", "role").distinct()
-    return {
-        "rows": _write(telemetry.workload(known, linked, within["brokers"]), out, step), "events": events,
-        "span_s": last - first, "since": first, "until": last, "seconds": time.monotonic() - began,
-    }  # fmt: skip
+    then = (F.col("at") > first) & (F.col("at") <= last)
+    return {name: frame.where(then) for name, frame in rows.items()}, (first, last, events)
+
+
+def _measured_s(brokers: DataFrame, first: float, last: float) -> float:
+    """Seconds of which there are reports: the pipeline, or the whole fleet, may have been away meanwhile."""
+    pieces = brokers.select(F.floor(F.col("at") / PIECE_S)).distinct().count()
+    return max(min(last - first, PIECE_S * pieces), 1e-9)
 
 
 def check_folders(history: Path) -> None:
-    """Before a long start."""
-    for name in telemetry.TABLES:
-        if next((history / name).glob("**/*.parquet"), None) is None:
+    """Before a long start: every file has what it should have, or an error says which has not."""
+    for name, ddl in telemetry.TABLES.items():
+        files = sorted((history / name).glob("**/*.parquet"))
+        if not files:
             raise BadInput(
                 f"{history} has no Parquet files in '{name}'; history has the folders {', '.join(telemetry.TABLES)}, "
                 "as the pipeline keeps it in pipeline/history of the fleet's folder"
             )
+        for file in files:
+            _check(file, ddl)
+
+
+def _check(file: Path, ddl: str) -> None:
+    try:
+        has = pq.read_schema(file)
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(f"{file} is no Parquet file: {str(error).splitlines()[0]}") from None
+    for column, kind in (each.split(" ", 1) for each in ddl.replace("MAP<INT, LONG>", "MAP").split(", ")):
+        wanted = {"STRING": "text", "MAP": "a map"}.get(kind, "a number")
+        if column not in has.names:
+            raise BadInput(f"{file} has no column '{column}' ({wanted}); it has {', '.join(sorted(has.names))}: is it "
+                           "history of telemetry?")  # fmt: skip
+        found = has.field(column).type
+        if not any(fits(found) for fits in KINDS[wanted]):
+            raise BadInput(f"{file}: column '{column}' is {found}, but must be {wanted}")
 
 
 def read(spark: SparkSession, history: Path, name: str) -> DataFrame:
-    """A table of history, with the columns that it should have, or an error that says which it has not."""
+    """A table of history."""
     found = spark.read.option("recursiveFileLookup", True).option("pathGlobFilter", "*.parquet").parquet(
         str(history / name)
     )  # fmt: skip
-    has = dict(found.dtypes)
     wanted = dict(spark.createDataFrame([], telemetry.TABLES[name]).dtypes)
-    for column, kind in wanted.items():
-        if column not in has:
-            raise BadInput(
-                f"{history / name} has no column '{column}' ({kind}); it has {', '.join(sorted(has))}: is it history "
-                "of telemetry?"
-            )
-        if has[column] != kind and not (has[column] in NUMBERS and kind in NUMBERS):
-            raise BadInput(f"{history / name}: column '{column}' is {has[column]}, but must be {kind}")
     return found.select(*(F.col(column).cast(kind).alias(column) for column, kind in wanted.items()))
 
 
@@ -82,6 +149,15 @@ def _span(rows: DataFrame, since: float | None, until: float | None) -> tuple[fl
     return float(found[0] if since is None else since), float(found[1] if until is None else until), int(found[2])
 
 
+def write_table(frame: DataFrame, out: Path) -> int:
+    """As one Parquet file; how many rows that are."""
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".history-") as folder:
+        frame.coalesce(1).write.mode("overwrite").parquet(folder)
+        (found,) = Path(folder).glob("part-*.parquet")
+        shutil.move(found, out)
+    return int(pq.read_metadata(out).num_rows)
+
+
 def _write(frames: Mapping[str, DataFrame], out: Path, step: Callable[[str], None]) -> dict[str, int]:
     """All four tables or none."""
     out.mkdir(parents=True, exist_ok=True)
@@ -89,13 +165,10 @@ def _write(frames: Mapping[str, DataFrame], out: Path, step: Callable[[str], Non
     with tempfile.TemporaryDirectory(dir=out, prefix=".workload-") as folder:
         for name, frame in frames.items():
             step(f"writing {name}")
-            part = Path(folder) / name
-            frame.coalesce(1).write.parquet(str(part))
-            counts[name] = frame.sparkSession.read.parquet(str(part)).count()
+            counts[name] = write_table(frame, Path(folder) / f"{name}.parquet")
             if not counts[name]:
                 raise BadInput(f"history has no {name} in that time, so there is no workload to plan on")
         for name in frames:
-            (found,) = (Path(folder) / name).glob("part-*.parquet")
-            shutil.move(found, out / f"{name}.parquet")
+            shutil.move(Path(folder) / f"{name}.parquet", out / f"{name}.parquet")
             (out / f"{name}.csv").unlink(missing_ok=True)
     return counts

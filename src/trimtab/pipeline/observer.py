@@ -86,6 +86,7 @@ class Observer:
                     self._forget()
                 while not stopping() and time.monotonic() < began + LOOK_S:
                     time.sleep(0.1)
+        self._forget()
 
     def _is_wanted(self, jetstream: JetStream) -> bool:
         """Whether a controller has renewed its lease since the last time."""
@@ -93,6 +94,12 @@ class Observer:
         return before is not None and self._lease > before
 
     def _forget(self) -> None:
+        """Begin anew; what is not in the history yet is written first."""
+        if self._pieces:
+            try:
+                self.store()
+            except Exception as error:
+                log.warning("some history could not be written: %s", str(error).split("\n")[0])
         for piece in self._pieces:
             piece.drop()
         self._forget_all()
@@ -179,8 +186,11 @@ class Observer:
         """History: what came since the last time, as Parquet."""
         self._stored_at, since, self._stored = time.monotonic(), self._stored, time.time()
         reports, results = self._tables(since)
+        links = telemetry.links(reports)
+        if (wanted := self._wanted[1]) is not None:
+            links = links.unionByName(telemetry.listed_channels(links, wanted))
         frames: dict[str, Any] = {
-            "brokers": telemetry.brokers(reports), "links": telemetry.links(reports),
+            "brokers": telemetry.brokers(reports), "links": links,
             "topics": telemetry.topics(reports).unionByName(results),
         }  # fmt: skip
         for name, frame in frames.items():

@@ -39,6 +39,7 @@ _LINKS: Final = "MAP<STRING, MAP<STRING, ARRAY<STRING>>>"  # client -> topic -> 
 SUMMED: Final = ("in_msgs", "in_bytes", "processed", "busy_s")
 HALVES: Final = ("early", "late")
 CHANNEL: Final = "channel:"  # before CHANNEL:SUBSCRIPTION, in the place of a topic's name
+SHARES: Final = (0.5, 0.9, 0.99)  # percentiles of latency that are told
 CROWD: Final = 1_000  # subscribers of a topic; with more, to share it says nothing about two of them
 
 
@@ -109,9 +110,17 @@ def current_links(rows: DataFrame, channels: DataFrame) -> DataFrame:
     return there.unionByName(channels.join(here, "client")).distinct()
 
 
-def rates(rows: DataFrame, since: float, until: float) -> DataFrame:
-    """Messages/s, bytes a message and CPU time a message of every topic, all brokers together: the mean over a time."""
-    span = max(until - since, 1e-9)
+def listed_channels(rows: DataFrame, channels: DataFrame) -> DataFrame:
+    """``LINKS`` of channel subscriptions of whoever is in the newest list of each broker, as history keeps them."""
+    newest = rows.groupBy("broker").agg(F.max("at").alias("at"))
+    there = rows.join(newest, ["broker", "at"]).select("at", "broker", "client").distinct()
+    return there.join(channels, "client").select("at", "broker", "client", "topic", "role")
+
+
+def rates(rows: DataFrame, since: float, until: float, seconds: float | None = None) -> DataFrame:
+    """Messages/s, bytes a message and CPU time a message of every topic, all brokers together: the mean over a time, of
+    which so many ``seconds`` were measured."""
+    span = max(until - since if seconds is None else seconds, 1e-9)
     within = rows.where((F.col("at") > since) & (F.col("at") <= until))
     return within.groupBy("topic").agg(*(F.sum(name).alias(name) for name in SUMMED)).select(
         "topic", (F.col("in_msgs") / span).alias("rate"),
@@ -167,11 +176,41 @@ def usage(rows: DataFrame, processed: DataFrame, since: float, until: float) -> 
     return own.join(busy, "broker", "left").fillna(0.0, ["cores", "memory", "processing"])
 
 
-def windows(rows: DataFrame, window_s: float, by: Sequence[str] = ("topic", "broker")) -> DataFrame:
-    """Rates by time, topic and broker, or what else: a row for every ``window_s`` in which there was anything."""
-    start = (F.floor(F.col("at") / window_s) * window_s).alias("begin")
-    sums = [(F.sum(name) / window_s).alias(f"{name}_per_s") for name in _COUNTS]
-    return rows.groupBy(start, *by).agg(*sums)
+def _begin(every_s: float) -> Column:
+    return (F.floor(F.col("at") / every_s) * every_s).cast("double").alias("begin")
+
+
+def topic_windows(rows: DataFrame, every_s: float, by: Sequence[str] = ("topic",)) -> DataFrame:
+    """Of ``TOPICS``, a row for every so many seconds and each topic in which there was anything: what was published and
+    delivered, CPU time a message, percentiles of latency."""
+    timed = rows.select(_begin(every_s), "*")
+    sums = [(F.sum(name) / every_s).alias(f"{name}_per_s") for name in _COUNTS]
+    busy = F.expr("coalesce(try_divide(1000 * sum(busy_s), sum(processed)), 0.0D)").alias("processing_ms")
+    late = percentiles(timed, ["begin", *by], SHARES)
+    return timed.groupBy("begin", *by).agg(*sums, busy).join(late, ["begin", *by], "left")
+
+
+def broker_windows(rows: DataFrame, of_topics: DataFrame, every_s: float) -> DataFrame:
+    """Of ``BROKERS`` and ``TOPICS``: what went in and out, cores, memory and connections, percentiles of latency."""
+    timed = rows.select(_begin(every_s), "*")
+    sums = [(F.sum(name) / every_s).alias(f"{name}_per_s") for name in _COUNTS]
+    used = [F.avg("cpu").alias("cores"), F.max("memory_bytes").alias("memory_bytes"),
+            F.max("connections").alias("connections")]  # fmt: skip
+    late = percentiles(of_topics.select(_begin(every_s), "*"), ["begin", "broker"], SHARES)
+    return timed.groupBy("begin", "broker").agg(*sums, *used).join(late, ["begin", "broker"], "left")
+
+
+def client_windows(rows: DataFrame, of_topics: DataFrame, every_s: float) -> DataFrame:
+    """Of ``LINKS`` and ``TOPICS``: how many subscriptions a client had, and what they brought it. Who had a topic for a
+    part of that time counts as if for all of it."""
+    wants = rows.where("role = 'sub'").select(_begin(every_s), "client", "topic").distinct()
+    rate = of_topics.select(_begin(every_s), "*").groupBy("begin", "topic").agg(
+        *((F.sum(name) / every_s).alias(name) for name in ("in_msgs", "in_bytes"))
+    )  # fmt: skip
+    return wants.join(rate, ["begin", "topic"], "left").groupBy("begin", "client").agg(
+        F.count("*").alias("subscriptions"),
+        *(F.coalesce(F.sum(name), F.lit(0.0)).alias(f"{name}_per_s") for name in ("in_msgs", "in_bytes")),
+    )  # fmt: skip
 
 
 def shared(linked: DataFrame, most: int = CROWD) -> DataFrame:

@@ -1,0 +1,92 @@
+"""``trimtab history``: what a fleet has carried, by topic, broker or client, on Spark."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trimtab.cli import output
+from trimtab.cli.fleet import home_of, home_option
+
+KEYS = {"topic": ("topic",), "broker": ("broker",), "client": ("client",), "pair": ("client", "other")}
+MEASURES = {  # of each: column, heading, what it is divided by to be shown
+    "in_msgs_per_s": ("in/s", 1.0), "in_bytes_per_s": ("in, kB/s", 1e3), "out_msgs_per_s": ("out/s", 1.0),
+    "out_bytes_per_s": ("out, kB/s", 1e3), "subscriptions": ("subscriptions", 1.0), "topics": ("in common", 1.0),
+    "processing_ms": ("CPU, ms", 1.0), "cores": ("cores", 1.0), "memory_bytes": ("memory, MB", 1e6),
+    "connections": ("connections", 1.0), "p50_ms": ("p50, ms", 1.0), "p90_ms": ("p90, ms", 1.0),
+    "p99_ms": ("p99, ms", 1.0),
+}  # fmt: skip
+WHOLE = ("subscriptions", "topics", "connections")
+
+
+@click.command()
+@click.option("--by", type=click.Choice(list(KEYS)), default="topic", show_default=True,
+              help="What a row is about; pair: two clients, and how many subscriptions they share.")  # fmt: skip
+@click.option("--every", type=click.FloatRange(min=1.0), metavar="S", help="A row for each so many seconds "
+              "[default: all the time in one].")  # fmt: skip
+@click.option("--from", "folder", type=click.Path(file_okay=False), metavar="HISTORY",
+              help="Folder of history [default: the fleet's].")  # fmt: skip
+@click.option("--since", type=float, help="Seconds since 1970 [default: the beginning].")
+@click.option("--until", type=float, help="Seconds since 1970 [default: the end].")
+@click.option("--most", type=click.IntRange(min=1), default=20, show_default=True, help="Rows to show.")
+@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.parquet", help="All rows, into a file.")
+@home_option
+@output.json_option
+def history(
+    by: str, every: float | None, folder: str | None, since: float | None, until: float | None, most: int,
+    out: str | None, home: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """What the fleet has carried: rates, latencies, what brokers used; the busiest first.
+
+    Over time with --every: the newest first.
+    """
+    from trimtab.config import load
+    from trimtab.pipeline.history import check_folders, readable, windows, write_table
+    from trimtab.pipeline.session import ONCE, open_session
+
+    kept = Path(folder) if folder else home_of(home) / "pipeline" / "history"
+    check_folders(kept)
+    with output.progress(quiet=as_json) as bar, readable(kept):
+        task = bar.add_task("starting Spark", total=4)
+
+        def step(what: str) -> None:
+            bar.update(task, description=what, advance=1)
+
+        spark = open_session("trimtab history", ONCE | load().spark)
+        try:
+            found = windows(spark, kept, by, every, since, until, step)
+            busiest = next(name for name in ("in_bytes_per_s", "topics") if name in found.columns)
+            order = [each for each in ("begin", busiest) if each in found.columns]
+            step("adding up")
+            rows = found.orderBy(*order, *KEYS[by], ascending=[False] * len(order) + [True] * len(KEYS[by])).limit(most)
+            shown = rows.toArrow().to_pylist()
+            if out:
+                with output.writing(Path(out)):
+                    write_table(found, Path(out))
+        finally:
+            spark.stop()
+    if as_json:
+        output.print_json(shown)
+        return
+    measures = [name for name in MEASURES if name in found.columns]
+    headings = [*(["from"] if "begin" in found.columns else []), *KEYS[by], *(MEASURES[name][0] for name in measures)]
+    cells = [
+        [*([_clock(row["begin"])] if "begin" in row else []), *(row[key] for key in KEYS[by]),
+         *(_number(name, row[name]) for name in measures)]
+        for row in shown
+    ]  # fmt: skip
+    left = range(len(headings) - len(measures))
+    output.print_table(f"history by {by}", headings, cells, left=left, note=f"all of it: {out}" if out else None)
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _number(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if name in WHOLE else f"{value / MEASURES[name][1]:,.2f}"
