@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trimtab.control.decide import NoPlan, Question, decide
 from trimtab.control.detectors import overload
 from trimtab.control.loop import Loop
-from trimtab.control.plan import LOAD, Plan
+from trimtab.control.plan import LOAD, Plan, Step
 from trimtab.control.resources import ROOM, forecast, relief, resources, too_full
 from trimtab.control.settings import Settings
 from trimtab.control.view import View
@@ -243,3 +243,12 @@ def test_no_plan_fills_a_broker_too_much_that_was_not_so(view, relieve):
     for step in made.steps:
         then[clients[step.client]] = brokers[step.target]
     assert too_full(view, resources(view, 0.85, 300.0), then) == []
+
+
+def test_the_rest_of_a_plan_that_levels_is_not_dropped_when_nobody_is_full_any_more():
+    view = fleet_of([CHATTY] * 9, [0] * 9)
+    plan = decide(view, asked(relieve="message rate", messages=LIMIT))
+    half = fleet_of([CHATTY] * 9, [0] * 5 + [1] * 2 + [2] * 2)
+
+    assert (plan.policy, plan.binding.resource) == ("trim", "message rate")
+    assert Loop(Settings(messages=2 * LIMIT)).still_helps(half, plan, [Step("c0", "b0", "b1")])

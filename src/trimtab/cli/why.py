@@ -73,7 +73,7 @@ def _show(said: dict[str, Any], at: int | None) -> None:
         rows += [
             ("binding", _binding(plan.get("binding"), outcome.get("binding"))),
             ("policy", plan["policy"]),
-            ("allowed", _allowed(question)),
+            ("allowed", _allowed(question, plan["left"])),
             ("before", _levels(before)), ("predicted", _levels(then)),
             ("measured", _levels(seen) if seen else _not_measured(outcome)),
         ]  # fmt: skip
@@ -105,12 +105,17 @@ def _binding(said: dict[str, Any] | None, measured: float | None) -> str:
     return f"{said['resource']} of {said['broker']}: " + ", ".join(map("".join, zip(told, names, strict=False)))
 
 
-def _allowed(question: dict[str, Any]) -> str:
+def _allowed(question: dict[str, Any], left: int) -> str:
     if question["leaving"]:
         return f"everybody off '{question['leaving']}', and nobody else"
     if question["only_lost"]:
         return "whoever had no home, and nobody else"
-    return f"{question['most']:,} moves; {len(question['frozen']):,} clients had moved not long ago"
+    told = [f"{question['most']:,} moves" + (f", {left:,} more were wanted" if left else "")]
+    if question["frozen"]:
+        told.append(f"{len(question['frozen']):,} clients had moved not long ago")
+    if question["unfit"]:
+        told.append(f"nobody to {', '.join(question['unfit'])}, where there was trouble")
+    return "; ".join(told)
 
 
 def _not_measured(outcome: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from trimtab.control.plan import LOAD, Binding, Levels, Plan, Step, in_order
+from trimtab.control.plan import LOAD, RELIEVE, Binding, Levels, Plan, Step, in_order
 from trimtab.control.resources import evenness, forecast, relief, resources, too_full
 from trimtab.control.view import View
 from trimtab.errors import BadInput
@@ -115,7 +115,7 @@ def _better(view: View, settled: Rows, question: Question) -> _Change | str:
     home, movers = relief(view, limits, full.name, question.frozen, question.most)
     then = float(full.share(forecast(view, full, home)).max())
     if len(movers) and then < float(full.share().max()) and not too_full(view, limits, home):
-        return _Change(home, movers, "relieve")
+        return _Change(home, movers, RELIEVE)
     return level if isinstance(level, _Change) else f"nobody who could move would leave it less {full.name}"
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.control.decide import NoPlan, Question, decide, worth_it
 from trimtab.control.detectors import Finding, Kind, findings
-from trimtab.control.plan import LOAD, Levels, Plan
+from trimtab.control.plan import RELIEVE, Levels, Plan
 from trimtab.control.resources import evenness, resources
 from trimtab.model.placement import UNPLACED
 from trimtab.observe.snapshot import USAGE_S
@@ -132,9 +132,7 @@ class Loop:
         elif busy:
             self.why_not = "a plan is under way"
         elif view.snapshot.unsure > UNSURE:
-            self.why_not = (
-                f"{view.snapshot.unsure:.0%} of the data has come once only; it may come all the time or seldom"
-            )
+            self.why_not = f"{view.snapshot.unsure:.0%} of the data has come once only; how often is not known yet"
         elif view.at < self._shaken + COUNTED_S:
             self.why_not = "clients have been moved by hand; who is where has to be measured first"
         elif self._unseen:
@@ -204,8 +202,8 @@ class Loop:
         frozen = () if only_lost else tuple(name for name in view.clients if self._is_frozen(name, view, now))
         unfit = self.unfit(now, view)
         self.question = Question(
-            self.number, now, tuple(str(each) for each in self.found), settings.policy, settings.seed + self.number,
-            settings.gain, self._allowed(now, len(view.clients)), frozen, unfit, only_lost,
+            self.number, now, tuple(f"{each.kind}: {each}" for each in self.found), settings.policy,
+            settings.seed + self.number, settings.gain, self._allowed(now, len(view.clients)), frozen, unfit, only_lost,
             relieve=next((each.resource for each in self.found if self._is_to_be_relieved(each)), ""),
             overload=settings.overload, messages=settings.messages,
         )  # fmt: skip
@@ -284,8 +282,7 @@ class Loop:
         outcome = self.outcome
         if outcome is None or not self._unseen:
             return
-        binding = outcome.plan.binding
-        relieved = binding is not None and binding.resource != LOAD
+        binding, relieved = outcome.plan.binding, outcome.plan.policy == RELIEVE
         # What brokers use is a mean over some time; loads are computed from homes as they are.
         if view.at < outcome.ended + (max(USAGE_S, self.settings.period_s) if relieved else self.settings.period_s):
             return
@@ -347,7 +344,7 @@ class Loop:
 
     def still_helps(self, view: View, plan: Plan, left: Iterable[Step]) -> bool:
         """Whether the rest of a plan is worth carrying out, as things are now."""
-        if plan.binding is not None and plan.binding.resource != LOAD:
+        if plan.policy == RELIEVE:
             found = self._now_bound(view, plan)
             return found is not None and found[0] > found[1].room
         brokers = {name: row for row, name in enumerate(view.brokers)}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Rows
 
 LOAD: Final = "load"
+RELIEVE: Final = "relieve"  # the policy of a plan that only takes off a broker what it has too much of
 
 
 @dataclass(frozen=True, slots=True)

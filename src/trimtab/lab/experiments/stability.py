@@ -72,6 +72,11 @@ class Stability:
             Bar.at_most("periods until level, worst case", max(row["settled"] for row in still), QUICKLY),
             Bar.at_most("ours / a shedder's moves where it thrashes, worst", max(share, default=0.0), 0.1),
             Bar.at_most("seconds a client is without a broker, worst", max(r["homeless_s"] for r in ours), 3),
+            Bar.at_most(
+                "clients of ours that went back to where they came from though nothing had happened",
+                sum(row["returned"] for row in ours if row["calm"]), 0,
+            ),
+            Bar.at_most("cores or messages in use at the end / allowed, worst", max(row["full"] for row in ours), 1),
             Bar.at_least("cases", len({row["case"] for row in rows}), 15),
         )  # fmt: skip
         lines = []
@@ -82,14 +87,15 @@ class Stability:
                 mark = "!" if any(r["restless"] > THRASH * r["clients"] for r in some) else ""
                 cells.append(f"{mean(some, 'moves'):.0f}{mark} ({mean(some, 'spread'):.2f})")
             settled = max(row["settled"] for row in select(ours, case=case))
-            cells += [f"{settled:.0f}", f"{sum(r['restless'] for r in select(ours, case=case)):.0f}"]
+            rest, back = (sum(r[name] for r in select(ours, case=case)) for name in ("restless", "returned"))
+            cells += [f"{settled:.0f}", f"{rest:.0f}", f"{back:.0f}"]
             lines.append(cells)
         text = "\n\n".join([
             f"{len(CASES)} cases, {seeds} seeds. Moves, in brackets the mean spread of loads over the whole run; ! "
             f"where more than {THRASH:.0%} of the clients move though nothing has happened for long. Periods are the "
             "controller's own, of 5 s; Pulsar's shedders look every minute, with all knobs at their defaults.",
             markdown_table(
-                ["case", *BALANCERS, "ours: periods until level", "ours: moves at rest"], lines
+                ["case", *BALANCERS, "ours: periods until level", "ours: moves at rest", "ours: moves back"], lines
             ),
             "What the cases are:",
             "\n".join(f"- **{name}**: {make(0).about}" for name, make in CASES.items()),
@@ -100,7 +106,7 @@ class Stability:
 def figures(case: Case, balancer: Balancer, trace: Trace) -> Row:
     """What came of a case."""
     turns = case.turns()
-    soon_s = SOON * (balancer.period_s if balancer.name == OURS else shedders.INTERVAL_S)
+    soon_s = case.lag_s + SOON * (balancer.period_s if balancer.name == OURS else shedders.INTERVAL_S)
     restless = sum(
         count for second, count in enumerate(trace.moves) if not any(t <= second <= t + soon_s for t in turns)
     )
@@ -108,7 +114,7 @@ def figures(case: Case, balancer: Balancer, trace: Trace) -> Row:
         "clients": len(case.home), "moves": sum(trace.moves), "rehomed": trace.rehomed, "failed": trace.failed,
         "returned": trace.returned, "restless": restless, "homeless_s": trace.worst_homeless_s,
         "settled": _settled(case, balancer, trace), "spread": float(np.mean(trace.spread)),
-        "spread_end": trace.spread[-1],
+        "spread_end": trace.spread[-1], "full": trace.fullest[-1], "calm": len(turns) == 1,
         "curve": [round(each, 4) for each in trace.spread[::EVERY]],
         "moved": np.cumsum(trace.moves)[::EVERY].tolist(),
     }  # fmt: skip

@@ -62,7 +62,7 @@ class Trace:
 
     spread: list[float] = field(default_factory=list)  # of the true loads of brokers that are alive
     highest: list[float] = field(default_factory=list)
-    fullest: list[float] = field(default_factory=list)  # share of cores, or of messages, that a broker uses at most
+    fullest: list[float] = field(default_factory=list)  # of cores or messages, as a share of what is allowed
     moves: list[int] = field(default_factory=list)  # of clients whose broker was alive
     failed: int = 0
     rehomed: int = 0  # clients whose broker was not
@@ -158,10 +158,10 @@ def _messages(case: Case, rate: Floats, home: Rows, alive: Flags) -> Floats:
 
 
 def fullest(case: Case, messages: Floats) -> float:
-    """Of what there is at a broker beside bandwidth, the share that the fullest uses."""
+    """What the fullest broker uses beside bandwidth, as a share of what it is allowed to."""
     shares = [np.zeros(1)]
     if case.cores is not None:
-        shares.append(messages / PER_CORE / case.cores)
+        shares.append(messages / PER_CORE / case.cores / case.settings.overload)
     if case.settings.messages is not None:
         shares.append(messages / case.settings.messages)
     return float(max(each.max() for each in shares))
