@@ -31,7 +31,7 @@ def explain(app: str, name: str, as_json: bool) -> None:
     plan = plans[name]
     with output.progress(quiet=as_json) as bar:
         task = bar.add_task("starting Spark", total=1)
-        spark = open_session("trimtab explain", load_config().spark)
+        spark = open_session("trimtab explain", load_config().spark, quiet=True)
         bar.advance(task)
     try:
         check_plans(spark, manifest, [plan])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,6 +14,8 @@ from trimtab.cli.why import with_record
 
 if TYPE_CHECKING:
     from trimtab.control.record import Record
+
+MOST: Final = 80  # characters of what it was because of; trimtab why tells all
 
 
 @click.command()
@@ -35,8 +38,9 @@ def decisions(most: int, home: str | None, as_json: bool) -> None:
         moved = outcome.get("states", []).count("moved") if plan else 0
         spread = f"{plan['before']['spread']:.2f} -> {plan['predicted']['spread']:.2f}" if plan else ""
         helped = {True: "yes", False: "no", None: ""}[outcome.get("helped")]
+        because = textwrap.shorten("; ".join(question["reasons"]), MOST, placeholder=" ...")
         rows.append(
-            (f"{question['number']}", time.strftime("%H:%M:%S", time.localtime(question["at"])),
-             "; ".join(question["reasons"]), f"{moved} of {len(plan['steps'])}" if plan else "-", spread, helped)
+            (f"{question['number']}", time.strftime("%H:%M:%S", time.localtime(question["at"])), because,
+             f"{moved} of {len(plan['steps'])}" if plan else "-", spread, helped)
         )  # fmt: skip
     output.print_table("decisions", ["", "at", "because", "moved", "spread", "helped"], rows, left=(0, 1, 2))

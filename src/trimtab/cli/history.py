@@ -55,7 +55,7 @@ def history(
         def step(what: str) -> None:
             bar.update(task, description=what, advance=1)
 
-        spark = open_session("trimtab history", ONCE | load().spark)
+        spark = open_session("trimtab history", ONCE | load().spark, quiet=True)
         try:
             found = windows(spark, kept, by, every, since, until, step)
             busiest = next(name for name in ("in_bytes_per_s", "topics") if name in found.columns)

@@ -37,7 +37,7 @@ def query(app: str, sql: str | None, limit: int, home: str | None, as_json: bool
     asyncio.run(reach(fleet))
     with output.progress(quiet=as_json) as bar:
         task = bar.add_task("starting Spark", total=2)
-        spark = open_session("trimtab query", load_config().spark)
+        spark = open_session("trimtab query", load_config().spark, quiet=True)
         try:
             from trimtab.pipeline import stored
 

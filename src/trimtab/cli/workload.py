@@ -29,7 +29,7 @@ def workload(history: str, out: str, since: float | None, until: float | None, a
         def step(what: str) -> None:
             bar.update(task, description=what, advance=1)
 
-        spark = open_session("trimtab workload", ONCE | load().spark)
+        spark = open_session("trimtab workload", ONCE | load().spark, quiet=True)
         try:
             with output.writing(Path(out)):
                 said = write_workload(spark, Path(history), Path(out), since, until, step)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.pipeline.java import java_home
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -50,8 +52,26 @@ DEFAULTS: Final = {
 ONCE: Final = {"spark.master": f"local[{CORES}]", "spark.driver.memory": "2g"}
 
 
-def open_session(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The session, started if there is none; takes 5 to 20 s then."""
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """Processes that are started meanwhile have no terminal to write to; if that fails, what they wrote is told."""
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            said.seek(0)
+            os.write(kept, said.read()[-4000:])
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def open_session(name: str, settings: Mapping[str, str] | None = None, *, quiet: bool = False) -> SparkSession:
+    """The session, started if there is none; takes 5 to 20 s then. ``quiet``: what Java has to say on its way is kept
+    from people, unless it does not start."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
@@ -63,7 +83,8 @@ def open_session(name: str, settings: Mapping[str, str] | None = None) -> SparkS
     for key, value in {**DEFAULTS, **(settings or {})}.items():
         builder = builder.config(key, value)
     heard = signal.getsignal(signal.SIGINT)
-    session: SparkSession = builder.getOrCreate()
+    with _hushed() if quiet else contextlib.nullcontext():
+        session: SparkSession = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, heard)  # Spark's own would interrupt whatever is under way
     return session
