@@ -21,7 +21,7 @@ from trimtab.control.pilot import Pilot
 from trimtab.control.plan import Levels, Plan
 from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
 from trimtab.control.record import Record
-from trimtab.control.view import View, informed
+from trimtab.control.sight import Sight
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import wire
 from trimtab.fleet.keeper import CONTROL
@@ -34,11 +34,10 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
     from trimtab.control.settings import Settings
-    from trimtab.observe.snapshot import Snapshot
+    from trimtab.control.view import View
 
 log = logging.getLogger("trimtab.controller")
 TICK_S: Final = 0.2  # between looks at moves, and at who is there
-OLD_S: Final = 30.0  # a measurement that is older is none
 LEAVE_S: Final = 900.0  # that a broker may take to be removed; then it is used again
 OVER: Final = {str(phase) for phase in Phase if phase.over}
 
@@ -56,7 +55,6 @@ class Controller:
         self._told = told
         self._last_said = ""
         self._pilot = Pilot(settings)
-        self._snapshot: tuple[int, Snapshot] | None = None
         self._view: View | None = None
         self._looked = self._throttled = -1e9
         self.leads = False
@@ -70,6 +68,7 @@ class Controller:
         await asyncio.to_thread(warm_up, self.settings.policy)
         bucket = await self._connection.jetstream().key_value(CONTROL)
         self._record = Record(self._connection, bucket)
+        self._sight = Sight(self._connection, self._record)
         self._lease = Lease(bucket, self.name)
         first = False
         with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
@@ -157,38 +156,12 @@ class Controller:
 
     async def _somebody_is_lost(self) -> bool:
         """A broker is away that was there; nobody waits a period for that."""
-        alive = set((await self._brokers())[1])
+        alive = set((await self._sight.brokers())[1])
         gone = self._view is not None and not set(self._view.brokers) <= alive
         return gone and bool(alive)
 
-    async def _brokers(self) -> tuple[dict[str, Any], list[str]]:
-        said = await wire.ask(self._connection, "admin.state", {"kind": "broker"}, 2.0)
-        return said["entries"], said["alive"]
-
-    async def _see(self) -> View | None:
-        """What there is to decide on, if anything."""
-        found = await self._record.snapshot(self._snapshot[0] if self._snapshot else 0)
-        self._snapshot = found or self._snapshot
-        if self._snapshot is None or time.time() - self._snapshot[1].at > OLD_S:
-            return None
-        said = await wire.ask(self._connection, "admin.state", {"kind": "client"}, 5.0)
-        about, _ = await self._brokers()
-        snapshot, alive = informed(self._snapshot[1], about, said["entries"]), set(said["alive"])
-        there = set(snapshot.workload.clients.ids)
-        # Whoever is not there counts for nothing, but must have a home that is alive when it comes back.
-        homes = {
-            name: str(each["home"])
-            for name, each in said["entries"].items()
-            if name in there or each["home"] not in alive
-        }
-        leaving = self._pilot.loop.leaving
-        for name in [each for each, until in leaving.items() if each not in about or until < time.time()]:
-            del leaving[name]
-        emptied = {name for name in leaving if name not in set(homes.values())}  # as good as gone
-        return View.of(snapshot, homes, [name for name in said["alive"] if name not in emptied])
-
     async def _look(self) -> None:
-        view = await self._see()
+        view = await self._sight.view(self._pilot.loop.leaving)
         self._view = view
         if view is None:
             self._newcomers = Newcomers()
@@ -215,9 +188,7 @@ class Controller:
 
     async def _rehome_without_measurement(self) -> None:
         """Clients of a broker that is away, spread by their number: all that is known without a measurement."""
-        said = await wire.ask(self._connection, "admin.state", {"kind": "client"}, 5.0)
-        homes = {name: str(each["home"]) for name, each in said["entries"].items()}
-        plan = asked.by_number(time.time(), homes, said["alive"])
+        plan = asked.by_number(time.time(), *await self._sight.homes())
         doing = self._pilot.progress
         going = {step.client for step in [*doing.of(WAITING), *doing.of(MOVING)]} if doing else set()
         if plan is not None and not all(step.client in going for step in plan.steps):
@@ -370,7 +341,7 @@ class Controller:
         return {"paused": ""}
 
     async def _fresh_view(self) -> View:
-        view = await self._see()
+        view = await self._sight.view(self._pilot.loop.leaving)
         if view is None:
             raise BadInput("there is no measurement of the fleet yet: is the pipeline running? (trimtab pipeline)")
         return view
@@ -395,17 +366,16 @@ class Controller:
         """Everybody off a broker, with balance in mind; nobody else moves, and nobody comes."""
         self._refuse_if_busy()
         name, leaving = said["broker"], self._pilot.loop.leaving
-        known = await wire.ask(self._connection, "admin.state", {"kind": "client"}, 5.0)
-        homes = {client: str(each["home"]) for client, each in known["entries"].items()}
-        asked.refuse_to_empty(name, known["alive"])
+        homes, alive = await self._sight.homes()
+        asked.refuse_to_empty(name, alive)
         leaving[name] = time.time() + LEAVE_S
         try:
             if name not in homes.values():
                 await self._save()
                 return {"plan": None, "why_not": f"nobody is at home at '{name}'", "applied": False}
-            view, number = await self._see(), self._pilot.loop.number + 1
+            view, number = await self._sight.view(leaving), self._pilot.loop.number + 1
             if view is None:
-                others = [each for each in known["alive"] if each != name]
+                others = [each for each in alive if each != name]
                 plan = asked.by_number(time.time(), homes, others, asked.leaves(name, said.get("reason")))
                 assert plan is not None
                 return {"plan": (await self._by_hand(plan)).as_json(), "applied": True}
