@@ -46,6 +46,7 @@ EACH = 3  # of these, for every client
 BROKERS = ("b1", "b2", "b3", "b4", "b5")
 SKEW = 0.6  # share of the clients that is brought to one broker
 LEVEL = 0.1
+BAR_S = 30.0  # until it is level; the log tells why, if it takes longer
 NOISE = 0.1
 RATE = 400.0  # messages a second, all topics together
 TICK_S = 0.05
@@ -164,6 +165,9 @@ async def _run(launch: Launch, load: Load, rng: np.random.Generator, number: int
     load.noise = NOISE if number % 2 else 0.0
     then = await _moved(launch)
     print(f"run {number + 1}: spread {before:.2f}, below {LEVEL} after {took:.1f} s", flush=True)
+    if took > BAR_S:
+        for log in sorted(launch.home.glob("controller-*/log")):
+            print("".join(log.read_text().splitlines(keepends=True)[-12:]), flush=True)
     await asyncio.sleep(REST_S)
     late = await _moved(launch) - then
     end = (await _control(launch, "status"))["load"]["spread"]

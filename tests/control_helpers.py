@@ -24,6 +24,7 @@ class MeasuredFleet(RunningFleet):
         super().start()
         self.rates = np.full(CLIENTS, 1000.0)
         self.measuring = True
+        self.cores = {}  # in use, by broker
         self._number = 0
 
         async def begin():
@@ -45,7 +46,7 @@ class MeasuredFleet(RunningFleet):
                     Topics(Ids.numbered("t", CLIENTS), self.rates), Clients(Ids.numbered("p", CLIENTS)),
                     Brokers(Ids(names)), Links.subscriptions(rows, rows),
                 ),
-                {name: Usage(1.0) for name in names},
+                {name: Usage(1.0, cores=self.cores.get(name, 0.0)) for name in names},
             )  # fmt: skip
             self._number += 1
             with contextlib.suppress(Exception):

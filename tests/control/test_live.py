@@ -330,6 +330,40 @@ def test_a_removal_can_be_given_up_and_repeated(controlled):
     asyncio.run(scenario())
 
 
+def test_a_broker_that_is_level_but_full_is_relieved(controlled):
+    """It has as many bytes as the others, and hardly a core left."""
+
+    async def scenario():
+        async with people(controlled):
+            await until(lambda: _level(controlled), 30.0)
+            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            controlled.cores = {"b1": 0.95 * os.cpu_count()}
+
+            async def relieved():
+                return (await controlled.homes())["b1"] < 8
+
+            try:
+                await until(relieved, 30.0)
+                await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            finally:
+                controlled.cores = {}  # so it has helped
+            numbers = await controlled.record(lambda record: record.numbers())
+
+            async def measured():
+                said = await controlled.record(lambda record: record.decision(numbers[-1]))
+                return (said["outcome"] or {}).get("helped") is not None and said
+
+            said = await until(measured, 30.0)
+            assert (said["plan"]["policy"], said["outcome"]["helped"]) == ("relieve", True)
+            assert {source for _, source, _ in said["plan"]["steps"]} == {"b1"}
+            why = await asyncio.to_thread(run, "why", str(numbers[-1]), "--replay", home=controlled.home)
+            assert "overload: b1 above 85% of cores: 95% at most" in why.output
+            assert "cores of b1: 95%, 71% as predicted, 0% as measured" in why.output
+            assert "decided again from what was kept: the same" in why.output
+
+    asyncio.run(scenario())
+
+
 async def _level(fleet) -> bool:
     return set((await fleet.homes()).values()) == {8}
 

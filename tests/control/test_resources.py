@@ -153,7 +153,7 @@ def test_a_broker_is_relieved_then_levelled_with_others_and_that_is_all():
 
     first, second = made.values()
     assert list(made) == [5.0, 15.0]
-    assert (first.policy, second.policy) == ("relieve", "one by one")
+    assert (first.policy, second.policy) == ("relieve", "trim")
     moved = [step.client for plan in (first, second) for step in plan.steps]
     assert len(set(moved)) == len(moved)
     assert all(verdict.helped for verdict in loop.verdicts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from trimtab.control.plan import LOAD, RELIEVE, Binding, Levels, Plan, Step, in_order
-from trimtab.control.resources import evenness, forecast, relief, resources, too_full
+from trimtab.control.resources import as_if, evenness, forecast, relief, resources, too_full
 from trimtab.control.view import View
 from trimtab.errors import BadInput
 from trimtab.model.ids import Ids
@@ -102,11 +102,15 @@ def decide(view: View, question: Question) -> Plan | NoPlan:
 def _better(view: View, settled: Rows, question: Question) -> _Change | str:
     """Homes that are worth the moves; or why there are none."""
     limits = resources(view, question.overload, question.messages)
-    level = _levelled(view, settled, question)
+    target = wanted(view, settled, question)
+    level = _worth_it(view, settled, target, question)
     if (view.home == UNPLACED).any():
         return level
-    if isinstance(level, str) or too_full(view, limits, level.home):
-        level = _one_by_one(view, limits, question, level)
+    if isinstance(level, _Change) and (full_then := too_full(view, limits, level.home)):
+        names = ", ".join(full_then)
+        level = _worth_it(view, settled, _one_by_one(view, limits, view.home, question), question, "one by one")
+        if isinstance(level, str) or too_full(view, limits, level.home):
+            level = f"{names} would be too full"
     full = next((each for each in limits if each.name == question.relieve), None)
     if full is None or (
         isinstance(level, _Change) and float(full.share(forecast(view, full, level.home)).max()) <= full.allowed
@@ -119,15 +123,12 @@ def _better(view: View, settled: Rows, question: Question) -> _Change | str:
     return level if isinstance(level, _Change) else f"nobody who could move would leave it less {full.name}"
 
 
-def _one_by_one(view: View, limits: list[Resource], question: Question, level: _Change | str) -> _Change | str:
-    """Where the policy's answer is none, for it does not know who must stay, nor what else brokers are full of: clients
-    off those that have more than the mean, one by one, to where there is enough of everything."""
-    even = evenness(view, limits, TOLERANCE)
-    home, movers = relief(view, [even, *limits], even.name, question.frozen, question.most)
-    base, then = Levels.of(view.load()), Levels.of(view.load(home))
-    if len(movers) and worth_it(base, then, question.gain) and not too_full(view, limits, home):
-        return _Change(home, movers, "one by one")
-    return level if isinstance(level, str) else f"{', '.join(too_full(view, limits, level.home))} would be too full"
+def _one_by_one(view: View, limits: list[Resource], home: Rows, question: Question) -> Rows:
+    """From these homes on, clients off brokers that have more than the mean, one by one, to where there is enough of
+    everything. Policies know neither who must stay nor what else brokers are full of."""
+    then = as_if(view, limits, home)
+    even = evenness(view, then, TOLERANCE, home)
+    return relief(view, [even, *then], even.name, question.frozen, len(home), home)[0]
 
 
 def _plan(view: View, whole: View, part: View, change: _Change, question: Question) -> Plan:
@@ -148,9 +149,10 @@ def _plan(view: View, whole: View, part: View, change: _Change, question: Questi
     )  # fmt: skip
 
 
-def _levelled(view: View, settled: Rows, question: Question) -> _Change | str:
-    """What the policy says, as far as the budget goes; or why not."""
-    target = wanted(view, settled, question)
+def _worth_it(
+    view: View, settled: Rows, target: Rows, question: Question, policy: str | None = None
+) -> _Change | str:  # fmt: skip
+    """As much of it as the budget allows; or why not."""
     movers = in_order(view, target, question.most)
     trial = settled.copy()
     trial[movers] = target[movers]
@@ -163,7 +165,7 @@ def _levelled(view: View, settled: Rows, question: Question) -> _Change | str:
             f"highest load from {base.max_load:,.0f} to {then.max_load:,.0f} only"
         )
     left = int(np.count_nonzero((target != view.home) & (view.home != UNPLACED))) - len(movers)
-    return _Change(trial, movers, question.policy, left)
+    return _Change(trial, movers, policy or question.policy, left)
 
 
 def bound_by(view: View, question: Question, then: Rows) -> Binding:
@@ -197,13 +199,15 @@ def rehomed(view: View) -> Rows:
 
 
 def wanted(view: View, settled: Rows, question: Question) -> Rows:
-    """The policy's answer; clients that may not move stay."""
+    """The policy's answer; clients that may not move stay, and others go in their place."""
     problem = replace(view.problem, current=Placement("client", settled))
     target: Rows = policy_named(question.policy, question.seed).place(problem).broker.copy()
     frozen = set(question.frozen)
     if frozen:
         kept = np.fromiter((name in frozen for name in view.clients), bool, len(view.clients))
-        target[kept] = settled[kept]
+        if (target[kept] != settled[kept]).any():
+            target[kept] = settled[kept]
+            target = _one_by_one(view, resources(view, question.overload, question.messages), target, question)
     return target
 
 

@@ -8,7 +8,7 @@ until the broker has room again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -70,9 +70,9 @@ def resources(view: View, overload: float, messages: float | None) -> list[Resou
     return made
 
 
-def evenness(view: View, limits: list[Resource], tolerance: float) -> Resource:
+def evenness(view: View, limits: list[Resource], tolerance: float, home: Rows | None = None) -> Resource:
     """As if a broker had no more than the mean load, for its strength; the mean of those that can take anybody."""
-    load, speed = view.load().per_broker, view.problem.speed
+    load, speed = view.load(home).per_broker, view.problem.speed
     able = np.array([each.share() < each.room for each in limits]).all(axis=0) & (speed > 0.0)
     even = load[able].sum() * speed / max(float(speed[able].sum()), NOTHING)
     mean = np.where(able, even, np.minimum(load, even))
@@ -87,6 +87,11 @@ def forecast(view: View, resource: Resource, home: Rows) -> Floats:
     left = np.divide(then, now, out=np.ones_like(now), where=now > NOTHING)
     mean = float(goes.sum() / max(float(now.sum()), NOTHING))
     return np.asarray(resource.fixed + np.where(then <= now, goes * left, goes + mean * (then - now)))
+
+
+def as_if(view: View, limits: list[Resource], home: Rows) -> list[Resource]:
+    """What brokers will use with these homes, for what they use now."""
+    return [replace(each, use=forecast(view, each, home)) for each in limits]
 
 
 def _carried(view: View, resource: Resource, home: Rows) -> Floats:
@@ -104,8 +109,11 @@ def too_full(view: View, limits: list[Resource], home: Rows) -> list[str]:
     return list(found)
 
 
-def relief(view: View, limits: list[Resource], name: str, frozen: Collection[str], most: int) -> tuple[Rows, Rows]:
-    """Homes with which no broker is full of a resource, as far as that can be; and who moves, in this order.
+def relief(
+    view: View, limits: list[Resource], name: str, frozen: Collection[str], most: int, begin: Rows | None = None
+) -> tuple[Rows, Rows]:
+    """Homes with which no broker is full of a resource, as far as that can be; and who moves, in this order. ``limits``
+    are of the homes that it begins with, the present ones if nothing is said.
 
     Off the fullest broker, whoever has most of it first, to the one that has most room and enough of everything else
     (Gupta, SEC'21, Algorithm 1, lines 18-21, and 3.4.3). O(clients of full brokers x brokers).
@@ -117,7 +125,7 @@ def relief(view: View, limits: list[Resource], name: str, frozen: Collection[str
     goes = use - np.array([each.fixed for each in limits])
     wanted = {True: Instance.of(view.problem).weight, False: Instance.of(view.in_messages).weight}
     weight = np.array([wanted[each.by_data] for each in limits])  # (R, N)
-    home, held = view.home.copy(), set(frozen)
+    home, held = (view.home if begin is None else begin).copy(), set(frozen)
     there = np.array([np.bincount(home[home >= 0], each[home >= 0], len(view.brokers)) for each in weight])
     cost = goes / np.maximum(there, NOTHING)  # at the broker that gives
     mean = goes.sum(axis=1) / np.maximum(there.sum(axis=1), NOTHING)  # at the one that takes
