@@ -133,6 +133,19 @@ def test_nobody_is_sent_to_a_broker_that_is_unfit_and_nobody_leaves_it():
     assert {each.target for each in made.steps} == {"b1"}
 
 
+def test_others_go_in_the_place_of_those_who_must_stay():
+    """The policy does not know who has moved not long ago; without them, its answer is hardly half of one."""
+    view = view_of([5, 4, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1], [0] * 15)
+    first = decide(view, asked())
+    held = tuple(step.client for step in first.steps)[: len(first.steps) // 2]
+
+    made = decide(view, asked(frozen=held))
+
+    assert isinstance(made, Plan)
+    assert not {step.client for step in made.steps} & set(held)
+    assert made.predicted.spread < 0.05
+
+
 def test_a_policy_of_another_family_is_refused():
     with pytest.raises(BadInput, match="moves clients, but 'link/gs' places links"):
         decide(view_of([1], [0]), asked(policy="link/gs"))
