@@ -143,7 +143,7 @@ def test_others_go_in_the_place_of_those_who_must_stay():
 
     assert isinstance(made, Plan)
     assert not {step.client for step in made.steps} & set(held)
-    assert made.predicted.spread < 0.05
+    assert made.predicted.spread < 0.1
 
 
 def test_a_policy_of_another_family_is_refused():
