@@ -228,11 +228,11 @@ async def _moved(launch: Launch) -> int:
     return len(said["moves"])
 
 
-async def _watch(launch: Launch, ages: list[float]) -> None:
-    """How old the newest measurement is, five times a second."""
+async def _watch(launch: Launch, ages: list[float], enough: asyncio.Event) -> None:
+    """How old the newest measurement is, five times a second. Told to end: a request may swallow being cancelled."""
     admin = await launch.admin()
     record, number, at = Record(admin, await admin.jetstream().key_value(CONTROL)), 0, 0.0
-    while True:
+    while not enough.is_set():
         if (found := await record.snapshot(number)) is not None:
             number, at = found[0], found[1].at
         if at:
@@ -265,12 +265,12 @@ async def _all(home: Path) -> None:
             clients.append(client)
         load = Load(rng, [*own, *shared], audit)
         publishing = asyncio.create_task(load.run(publisher))
-        ages: list[float] = []
+        ages, enough = list[float](), asyncio.Event()
         first = await _run(launch, load, rng, 0)  # Spark's first measurements take longer
-        watching = asyncio.create_task(_watch(launch, ages))
+        watching = asyncio.create_task(_watch(launch, ages, enough))
         rows = [first, *[await _run(launch, load, rng, number) for number in range(1, RUNS)]]
-        for task in (publishing, watching):
-            task.cancel()
+        publishing.cancel()
+        enough.set()
         await asyncio.wait([publishing, watching])
         await publisher.flush()
         last = itertools.count()
