@@ -13,7 +13,7 @@ from trimtab.control.decide import NoPlan
 from trimtab.control.loop import Loop
 from trimtab.control.pilot import Pilot
 from trimtab.control.plan import Levels, Plan, Step
-from trimtab.control.progress import FAILED
+from trimtab.control.progress import DROPPED, FAILED, MOVED, MOVING
 from trimtab.control.settings import Settings
 from trimtab.control.throttle import Throttle
 from trimtab.control.view import View
@@ -295,3 +295,47 @@ def test_clients_that_somebody_else_moves_are_measured_first():
     assert [there.look(now, at=now - 4.0) for now in (5.0, 10.0)] == [None, None]
     assert "measured first" in there.loop.why_not
     assert isinstance(there.look(15.0, at=11.0), Plan)
+
+
+def test_moves_of_a_plan_that_was_replaced_are_followed_to_their_end():
+    """A broker has died, and its clients go first; who was on his way already arrives, and counts as having moved."""
+    levels = Levels(1.0, 1.0, 0.5)
+    first = Plan(1, 0.0, ("uneven",), "trim", (Step("c0", "b0", "b1"), Step("c1", "b0", "b1")), levels, levels)
+    second = Plan(2, 1.0, ("lost",), "re-home", (Step("c2", "", "b1"),), levels, levels)
+    pilot = Pilot(Settings())
+    pilot.begin(0.0, first)
+    pilot.came_of(0.0, 0, MOVING)
+
+    pilot.begin(1.0, second)
+    (before,) = pilot.trailing
+    assert before.states == [MOVING, DROPPED]
+    pilot.came_of(2.0, 0, MOVED, before)
+
+    assert before.over
+    assert before.outcome()["states"] == [MOVED, DROPPED]
+    assert list(pilot.loop.memory(2.0)["moved"]) == ["c0"]
+    assert pilot.progress.plan is second
+
+
+def test_with_no_broker_alive_nothing_is_decided_again_and_again():
+    there = Fleet(Loop(Settings()))
+    there.alive = []
+
+    assert [there.look(now) for now in (0.0, 5.0, 10.0)] == [None] * 3
+    assert (there.loop.number, there.loop.why_not) == (0, "no broker is alive")
+
+
+def test_a_measurement_that_is_looked_at_twice_is_not_found_twice():
+    there = Fleet(Loop(Settings(budget=1.0)))
+
+    assert [there.look(now, at=0.0) for now in (0.0, 1.0, 2.0)] == [None] * 3
+    assert isinstance(there.look(3.0, at=3.0), Plan)
+
+
+def test_a_plan_most_of_whose_moves_failed_is_said_to_be_unmeasured():
+    there = Fleet(Loop(Settings(budget=1.0)))
+    there.look(0.0)
+    plan = there.look(5.0, carry_out=False)
+    there.loop.ended(6.0, plan, [Step(f"c{at}", "b0", "b1") for at in range(3)])
+
+    assert [each.unmeasured for each in there.loop.verdicts] == ["several of its moves failed"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from trimtab.control.plan import LOAD, RELIEVE, Binding, Levels, Plan, Step, in_order
-from trimtab.control.resources import as_if, evenness, forecast, relief, resources, too_full
+from trimtab.control.resources import all_that_binds, as_if, evenness, forecast, relief, resources, too_full
 from trimtab.control.view import View
 from trimtab.errors import BadInput
 from trimtab.model.ids import Ids
@@ -170,8 +170,8 @@ def _worth_it(
 
 def bound_by(view: View, question: Question, then: Rows) -> Binding:
     """What there was least of: a resource, if one is to be relieved, else evenness."""
-    limits = [*resources(view, question.overload, question.messages), evenness(view, [], 0.0)]
-    resource = next(each for each in limits if each.name == (question.relieve or LOAD))
+    found = all_that_binds(view, question.overload, question.messages)
+    resource = next(each for each in found if each.name == (question.relieve or LOAD))
     now, after = resource.share(), resource.share(forecast(view, resource, then))
     row = int(np.argmax(now))
     return Binding(resource.name, view.brokers[row], float(now[row]), float(after[row]))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trimtab.control.decide import NoPlan, Question, decide, worth_it
 from trimtab.control.detectors import Finding, Kind, findings
 from trimtab.control.plan import RELIEVE, Levels, Plan
-from trimtab.control.resources import evenness, resources
+from trimtab.control.resources import all_that_binds
 from trimtab.model.placement import UNPLACED
 from trimtab.observe.snapshot import USAGE_S
 
@@ -311,7 +311,7 @@ class Loop:
 
     def _now_bound(self, view: View, plan: Plan) -> tuple[float, Resource] | None:
         """How it is now with that which was binding when a plan was made."""
-        limits = [*resources(view, self.settings.overload, self.settings.messages), evenness(view, [], 0.0)]
+        limits = all_that_binds(view, self.settings.overload, self.settings.messages)
         brokers, binding = list(view.brokers), plan.binding
         if binding is None or binding.broker not in brokers:
             return None

@@ -79,6 +79,11 @@ def evenness(view: View, limits: list[Resource], tolerance: float, home: Rows | 
     return Resource(LOAD, load, mean, np.zeros(len(load)), allowed=1.0 + tolerance, room=1.0 + tolerance)
 
 
+def all_that_binds(view: View, overload: float, messages: float | None) -> list[Resource]:
+    """What a plan may be about: limits, and evenness."""
+    return [*resources(view, overload, messages), evenness(view, [], 0.0)]
+
+
 def forecast(view: View, resource: Resource, home: Rows) -> Floats:
     """What brokers will use with these homes: less in proportion at those that give, more at those that take by what it
     costs on average."""
