@@ -27,16 +27,16 @@ import numpy as np
 from trimtab.cli.output import print_table
 from trimtab.control.record import Record
 from trimtab.errors import BadInput
-from trimtab.fleet import wire
-from trimtab.fleet.client import connect
-from trimtab.fleet.keeper import CONTROL
-from trimtab.fleet.launch import Launch
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.streams import CONTROL
+from trimtab.fleet.sdk.client import connect
+from trimtab.fleet.site.launch import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trimtab.fleet.client import Client
-    from trimtab.fleet.message import Message
+    from trimtab.fleet.protocol.message import Message
+    from trimtab.fleet.sdk.client import Client
 
 RUNS = 10
 REST_S = 120.0

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from trimtab.cli.output import print_table
-from trimtab.fleet import wire
+from trimtab.fleet.protocol import wire
 from trimtab.lab.live import LiveFleet
 
 CROWDS = (100, 1_000, 10_000)

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.cli.output import print_table
-from trimtab.fleet.client import connect
-from trimtab.fleet.launch import Launch
+from trimtab.fleet.sdk.client import connect
+from trimtab.fleet.site.launch import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trimtab.fleet.results import Result
+    from trimtab.fleet.sdk.results import Result
 
 PHASES: Final = ("reading", "executing", "publishing", "before commit")
 TIMES = 10  # each

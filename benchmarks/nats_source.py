@@ -19,7 +19,7 @@ import nats
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from trimtab.cli.output import print_table
-from trimtab.fleet.server import find_nats_server, free_ports
+from trimtab.fleet.site.server import find_nats_server, free_ports
 from trimtab.pipeline.nats import jetstream
 from trimtab.pipeline.nats.jetstream import JetStream
 from trimtab.pipeline.nats.wire import Server

@@ -24,12 +24,12 @@ import numpy as np
 
 from trimtab.cli.output import print_table
 from trimtab.errors import BadInput
-from trimtab.fleet.client import connect
+from trimtab.fleet.sdk.client import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from trimtab.fleet.results import Result
+    from trimtab.fleet.sdk.results import Result
 
 RATE = 10_000  # publications per second
 PERIODS_S = (10, 20, 30)

@@ -6,9 +6,9 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING
 
-from trimtab.fleet import wire
-from trimtab.fleet.client import connect
-from trimtab.fleet.launch import Launch
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.sdk.client import connect
+from trimtab.fleet.site.launch import Launch
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ import pytest
 from trimtab.config import FILE, Config, load
 from trimtab.control.settings import Settings
 from trimtab.errors import BadInput
-from trimtab.fleet.capacity import Capacity
-from trimtab.fleet.credentials import Tls
+from trimtab.fleet.broker.capacity import Capacity
+from trimtab.fleet.site.credentials import Tls
 
 
 @pytest.fixture(autouse=True)

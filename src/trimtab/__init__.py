@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.errors import BadInput, TrimtabError
-    from trimtab.fleet.client import connect
+    from trimtab.fleet.sdk.client import connect
     from trimtab.model.folder import read_workload, write_workload
     from trimtab.model.judgement import Judgement
     from trimtab.model.placement import Bound, Placement
@@ -51,7 +51,7 @@ _HOME = {
     "Problem": "model.problem",
     "TrimtabError": "errors",
     "Workload": "model.workload",
-    "connect": "fleet.client",
+    "connect": "fleet.sdk.client",
     "judge": "place.judge",
     "policies": "place.registry",
     "policy": "place.registry",

@@ -37,9 +37,9 @@ from typing import Any, Final
 
 from trimtab.control.settings import Settings
 from trimtab.errors import BadInput
-from trimtab.fleet.absent import Patience
-from trimtab.fleet.capacity import Capacity
-from trimtab.fleet.credentials import Tls
+from trimtab.fleet.broker.capacity import Capacity
+from trimtab.fleet.hub.absent import Patience
+from trimtab.fleet.site.credentials import Tls
 
 FILE: Final = "trimtab.toml"
 CONTROL: Final = tuple(each.name for each in fields(Settings))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trimtab.pipeline.sheet import Place
+    from trimtab.pipeline.yaml_source import Place
 
 
 class TrimtabError(Exception):

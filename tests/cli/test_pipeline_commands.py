@@ -95,7 +95,7 @@ def test_no_manifest_no_fleet_no_java(fleet, trimtab, manifest, tmp_path, monkey
     ],
 )
 def test_bad_subscriptions_are_refused(fleet, trimtab, manifest, app, arguments, sentence):
-    from trimtab.fleet.credentials import Fleet
+    from trimtab.fleet.site.credentials import Fleet
     from trimtab.pipeline import hub
     from trimtab.pipeline.manifest import load
 

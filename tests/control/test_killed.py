@@ -15,8 +15,8 @@ from trimtab.control.decide import warm_up
 from trimtab.control.progress import MOVED
 from trimtab.control.record import Record
 from trimtab.control.settings import Settings
-from trimtab.fleet.keeper import CONTROL
-from trimtab.fleet.launch import admin_connection
+from trimtab.fleet.protocol.streams import CONTROL
+from trimtab.fleet.site.launch import admin_connection
 
 SETTINGS = Settings(period_s=0.5, budget=1.0, budget_s=1.0, cool_s=0.1)
 STEPS = ("decided", "begun", "before an order", "after an order", "over")

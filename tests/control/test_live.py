@@ -22,7 +22,7 @@ from trimtab.control.decide import NoPlan, Question, warm_up
 from trimtab.control.lease import VALID_S, Lease
 from trimtab.control.record import Record
 from trimtab.errors import BadInput, UnknownName, Unreachable
-from trimtab.fleet.keeper import CONTROL
+from trimtab.fleet.protocol.streams import CONTROL
 
 SETTINGS = "[control]\nperiod_s = 0.5\nbudget = 1.0\nbudget_s = 1.0\ncool_s = 0.1\n"
 

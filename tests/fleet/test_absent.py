@@ -13,9 +13,9 @@ import pytest
 
 from fleet_helpers import RunningFleet, until
 from trimtab.errors import BadKnob
-from trimtab.fleet.absent import Absent, Patience
-from trimtab.fleet.channels import SUBSCRIPTIONS
-from trimtab.fleet.registry import GRAVES, Registry
+from trimtab.fleet.hub.absent import Absent, Patience
+from trimtab.fleet.protocol.registry import GRAVES, Registry
+from trimtab.fleet.protocol.streams import SUBSCRIPTIONS
 
 PATIENCE = Patience(forget_s=100.0, forget_unnamed_s=10.0)
 NAMED, UNNAMED = {"home": "b1", "returns": True}, {"home": "b1", "returns": False}

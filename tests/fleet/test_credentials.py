@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from trimtab.errors import BadInput
-from trimtab.fleet import credentials
-from trimtab.fleet.credentials import FLEET_FILE, Fleet, Tls, client_context, make_tls, read_secret, write_secret
+from trimtab.fleet.site import credentials
+from trimtab.fleet.site.credentials import FLEET_FILE, Fleet, Tls, client_context, make_tls, read_secret, write_secret
 
 PATIENCE_S = 30.0
 

@@ -14,9 +14,9 @@ import pytest
 
 from fleet_helpers import RunningFleet, until
 from trimtab.errors import BadInput, Unreachable
-from trimtab.fleet import wire
-from trimtab.fleet.client import connect
-from trimtab.fleet.store import Store
+from trimtab.fleet.broker.store import Store
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.sdk.client import connect
 
 
 def login(fleet) -> dict:

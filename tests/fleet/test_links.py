@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from trimtab.errors import BadInput
-from trimtab.fleet.links import EXPIRE_S, Links
+from trimtab.fleet.broker.links import EXPIRE_S, Links
 
 PATIENCE_S = 30.0  # of a test that waits for what must happen
 

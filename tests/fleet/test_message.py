@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.fleet import message as message_module
-from trimtab.fleet.message import PREFIX, Message, Stamper, stamped
+from trimtab.fleet.protocol import message as message_module
+from trimtab.fleet.protocol.message import PREFIX, Message, Stamper, stamped
 
 names = st.text("abcXYZ019_-", min_size=1, max_size=12)
 numbers = st.integers(1, 10**15 - 1)

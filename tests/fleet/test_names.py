@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trimtab.errors import BadInput
-from trimtab.fleet import names
+from trimtab.fleet.protocol import names
 
 word = st.text("abcXYZ019_-", min_size=1, max_size=8)
 topics = st.lists(word, min_size=1, max_size=5).map(".".join)

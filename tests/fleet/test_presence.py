@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.fleet.presence import ALIVE_S, DEAF_S, TICK_S, Presence
+from trimtab.fleet.hub.presence import ALIVE_S, DEAF_S, TICK_S, Presence
 
 KNOWN = ("b1", "b2", "b3")
 

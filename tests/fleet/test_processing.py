@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from trimtab.errors import BadInput
-from trimtab.fleet.message import Message
-from trimtab.fleet.processing import processor as processor_module
-from trimtab.fleet.processing.burn import burn
-from trimtab.fleet.processing.function import check_spec, encode, load
-from trimtab.fleet.processing.processor import TopicProcessor
+from trimtab.fleet.broker.processing import processor as processor_module
+from trimtab.fleet.broker.processing.burn import burn
+from trimtab.fleet.broker.processing.function import encode, load
+from trimtab.fleet.broker.processing.processor import TopicProcessor
+from trimtab.fleet.protocol.message import Message
+from trimtab.fleet.protocol.processor import parse
 
 HELPERS = "processors_for_tests"
 PATIENCE_S = 60.0  # how long a test waits for what must happen; the machine may be busy
@@ -578,8 +579,8 @@ def test_an_agent_that_forgets_to_stop_leaves_no_process():
 
 AGENT = """
 import asyncio, sys
-from trimtab.fleet.message import Message
-from trimtab.fleet.processing.processor import TopicProcessor
+from trimtab.fleet.protocol.message import Message
+from trimtab.fleet.broker.processing.processor import TopicProcessor
 
 async def agent():
     processor = TopicProcessor("cam", sys.argv[1], spool_size=0, limit_s=900, on_result=print, on_dead=print)
@@ -632,7 +633,7 @@ def test_a_killed_agent_leaves_no_worker(function):
 )
 def test_a_specification_without_the_right_form_is_refused_without_an_import(spec, said):
     with pytest.raises(BadInput, match=f"processor '.*{said}"):
-        check_spec(spec)
+        parse(spec)
     with pytest.raises(BadInput, match="processor"):
         TopicProcessor("cam", spec, spool_size=0, limit_s=1, on_result=print, on_dead=print)
 
@@ -649,7 +650,7 @@ def test_a_specification_without_the_right_form_is_refused_without_an_import(spe
     ],
 )
 def test_a_function_that_cannot_be_used_is_refused(spec, said):
-    check_spec(spec)
+    parse(spec)
     with pytest.raises(BadInput) as problem:
         load(spec)
     assert said in str(problem.value)

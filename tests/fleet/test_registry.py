@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.errors import BadInput, BadKnob, UnknownName
-from trimtab.fleet.registry import LinkRefused, Registry, Topic
+from trimtab.fleet.protocol.registry import LinkRefused, Registry, Topic
 
 
 def registry(**entries):

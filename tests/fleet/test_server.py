@@ -9,9 +9,9 @@ import subprocess
 import pytest
 
 from trimtab.errors import BadInput
-from trimtab.fleet import server
-from trimtab.fleet.credentials import Fleet, make_tls
-from trimtab.fleet.server import (
+from trimtab.fleet.site import server
+from trimtab.fleet.site.credentials import Fleet, make_tls
+from trimtab.fleet.site.server import (
     Address,
     Front,
     check_port,

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from trimtab.fleet.turnstile import Turnstile
+from trimtab.fleet.sdk.turnstile import Turnstile
 
 
 class Street:

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trimtab.errors import BadInput, UnknownName
-from trimtab.fleet.types import (
+from trimtab.fleet.protocol.types import (
     MAX_TEXT,
     TYPES,
     canonical,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trimtab.errors import BadInput
-from trimtab.fleet import wire
+from trimtab.fleet.protocol import wire
 
 
 @pytest.mark.parametrize("clients", [1, 60_000])

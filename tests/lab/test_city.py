@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from trimtab.errors import BadInput, BadKnob
-from trimtab.fleet.results import Result
-from trimtab.fleet.types import check_value, subscription_id
+from trimtab.fleet.protocol.types import check_value, subscription_id
+from trimtab.fleet.sdk.results import Result
 from trimtab.lab import emergency
 from trimtab.lab.worlds import city as world
 from trimtab.lab.worlds.city import BLOCK_M, CENTRE, CHANNELS, DRIVING_M_S, KINDS, SIDE_M, WALKING_M_S, City

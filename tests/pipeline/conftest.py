@@ -10,7 +10,7 @@ import time
 import nats as nats_py
 import pytest
 
-from trimtab.fleet.server import find_nats_server, free_ports
+from trimtab.fleet.site.server import find_nats_server, free_ports
 from trimtab.pipeline.nats.jetstream import JetStream
 from trimtab.pipeline.nats.wire import Server
 

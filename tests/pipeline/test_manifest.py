@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trimtab.errors import BadInput, BadManifest
 from trimtab.pipeline.manifest import App, file_format, load
-from trimtab.pipeline.sheet import MAX_ALIASES, MAX_BYTES, MAX_ENTRIES, MAX_NODES, Place, seconds
+from trimtab.pipeline.yaml_source import MAX_ALIASES, MAX_BYTES, MAX_ENTRIES, MAX_NODES, Place, seconds
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from trimtab.errors import BadInput, BadKnob, TooLarge, UnknownName, Unreachable
-from trimtab.fleet.credentials import make_tls
-from trimtab.fleet.server import free_ports
+from trimtab.fleet.site.credentials import make_tls
+from trimtab.fleet.site.server import free_ports
 from trimtab.pipeline.nats import jetstream as asking
 from trimtab.pipeline.nats import publishing, reading
 from trimtab.pipeline.nats.jetstream import JetStream

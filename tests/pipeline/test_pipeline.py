@@ -13,7 +13,7 @@ import pytest
 
 from fleet_helpers import until
 from trimtab.errors import BadInput
-from trimtab.fleet.credentials import Fleet
+from trimtab.fleet.site.credentials import Fleet
 from trimtab.pipeline import bridge, hub, publish, stored, subscriptions, tables
 from trimtab.pipeline.datasets import Arrivals
 from trimtab.pipeline.driver import Driver, schedule

@@ -11,7 +11,7 @@ import click
 from trimtab.cli import output
 
 if TYPE_CHECKING:
-    from trimtab.fleet.capacity import Capacity
+    from trimtab.fleet.broker.capacity import Capacity
 
 
 @click.command()
@@ -39,7 +39,7 @@ def broker(
     What it can carry is also read from [broker] of trimtab.toml.
     """
     from trimtab.config import load
-    from trimtab.fleet.capacity import Capacity
+    from trimtab.fleet.broker.capacity import Capacity
 
     known = load().broker
     said = {"bandwidth": bandwidth, "cores": cores, "memory": memory}
@@ -53,7 +53,7 @@ async def _broker(
     capacity: Capacity, home: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     from trimtab.cli.up import show, told, told_to_stop
-    from trimtab.fleet.launch import Launch
+    from trimtab.fleet.site.launch import Launch
 
     folder = Path(home) if home else join.parent
     async with Launch(folder, host=listen, area=area, on_restart=told, capacity=capacity) as launch:

@@ -39,8 +39,8 @@ def controller(policy: str | None, period: float | None, paused: bool, home: str
 
 async def _run(home: Path, settings: Settings, paused: bool) -> None:
     from trimtab.control.controller import Controller
-    from trimtab.fleet.credentials import FLEET_FILE, Fleet
-    from trimtab.fleet.launch import admin_connection
+    from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
+    from trimtab.fleet.site.launch import admin_connection
 
     connection = await admin_connection(Fleet.load(home / FLEET_FILE))
     working = asyncio.create_task(Controller(connection, settings, _say, paused=paused).run())

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from trimtab.fleet import wire
-from trimtab.fleet.client import DEFAULT_HOME, HOME_VARIABLE, fleet_home
-from trimtab.fleet.credentials import FLEET_FILE, Fleet
-from trimtab.fleet.launch import admin_connection
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.sdk.client import DEFAULT_HOME, HOME_VARIABLE, fleet_home
+from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
+from trimtab.fleet.site.launch import admin_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -32,7 +32,7 @@ def hub(listen: str, port: int | None, leaf_port: int | None, executors: int, ho
 async def _hub(home: Path, listen: str, port: int | None, leaf: int | None, executors: int, as_json: bool) -> None:
     from trimtab.cli.up import told, told_to_stop
     from trimtab.config import load
-    from trimtab.fleet.launch import Launch
+    from trimtab.fleet.site.launch import Launch
 
     config = load()
     options: dict[str, Any] = {"tls": config.tls, "executors": executors, "on_restart": told, "patience": config.hub}

@@ -24,7 +24,7 @@ def query(app: str, sql: str | None, limit: int, home: str | None, as_json: bool
     and why) and results (a row for each row of a channel's results, as JSON). A pipeline may run meanwhile.
     """
     from trimtab.config import load as load_config
-    from trimtab.fleet.credentials import FLEET_FILE, Fleet
+    from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
     from trimtab.pipeline.hub import reach, server_of
     from trimtab.pipeline.manifest import load
     from trimtab.pipeline.session import open_session

@@ -30,7 +30,7 @@ def subscribe(
 ) -> None:  # fmt: skip
     """Subscribe to CHANNEL with these parameters and print its results."""
     from trimtab.errors import BadInput, UnknownName
-    from trimtab.fleet.types import parse_text
+    from trimtab.fleet.protocol.types import parse_text
 
     known = state(home, "channel")["entries"]
     if channel not in known:
@@ -50,7 +50,7 @@ def subscribe(
 async def _subscribe(
     home: Path, channel: str, params: dict[str, Any], name: str | None, count: int | None, end: bool, as_json: bool
 ) -> None:
-    from trimtab.fleet.client import connect
+    from trimtab.fleet.sdk.client import connect
 
     async with connect(home, name=name) as client:
         subscription = await client.subscribe_channel(channel, **params)

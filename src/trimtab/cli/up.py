@@ -15,8 +15,8 @@ from trimtab.cli.fleet import home_of, home_option
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from trimtab.fleet.launch import Launch
-    from trimtab.fleet.supervisor import Child
+    from trimtab.fleet.site.launch import Launch
+    from trimtab.fleet.site.supervisor import Child
 
 
 @click.command()
@@ -50,7 +50,7 @@ async def _up(
     measure: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from trimtab.config import load
-    from trimtab.fleet.launch import Launch
+    from trimtab.fleet.site.launch import Launch
 
     spark = measure or app is not None
     if spark:

@@ -47,9 +47,9 @@ def with_record(home: str | None, work: Callable[[Record], Awaitable[Any]]) -> A
 
     async def run() -> Any:
         from trimtab.control.record import Record
-        from trimtab.fleet.credentials import FLEET_FILE, Fleet
-        from trimtab.fleet.keeper import CONTROL
-        from trimtab.fleet.launch import admin_connection
+        from trimtab.fleet.protocol.streams import CONTROL
+        from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
+        from trimtab.fleet.site.launch import admin_connection
 
         connection = await admin_connection(Fleet.load(home_of(home) / FLEET_FILE))
         try:

@@ -23,8 +23,8 @@ from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
 from trimtab.control.record import Record
 from trimtab.control.sight import Sight
 from trimtab.errors import BadInput, Unreachable
-from trimtab.fleet import wire
-from trimtab.fleet.keeper import CONTROL
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.migrate.move import Phase
 
 if TYPE_CHECKING:

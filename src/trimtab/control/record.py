@@ -14,9 +14,9 @@ from trimtab.control.decide import NoPlan, Question, decide
 from trimtab.control.plan import Plan
 from trimtab.control.view import View
 from trimtab.errors import BadInput, UnknownName, Unreachable
-from trimtab.fleet import wire
-from trimtab.fleet.keeper import DECISIONS, SNAPSHOT
-from trimtab.fleet.latest import latest
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.latest import latest
+from trimtab.fleet.protocol.streams import DECISIONS, SNAPSHOT
 from trimtab.observe.snapshot import ABOUT, in_parts, unpack
 
 if TYPE_CHECKING:

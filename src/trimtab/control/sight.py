@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.control.view import View, informed
-from trimtab.fleet import wire
+from trimtab.fleet.protocol import wire
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats

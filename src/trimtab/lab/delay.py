@@ -14,7 +14,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.fleet.server import free_ports
+from trimtab.fleet.site.server import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,18 +24,18 @@ import yaml
 import trimtab as package
 from trimtab.control.decide import warm_up
 from trimtab.errors import BadInput, Unreachable
-from trimtab.fleet import wire
-from trimtab.fleet.channels import RESULTS
-from trimtab.fleet.client import connect
-from trimtab.fleet.launch import Launch
-from trimtab.fleet.types import subscription_id
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.streams import RESULTS
+from trimtab.fleet.protocol.types import subscription_id
+from trimtab.fleet.sdk.client import connect
+from trimtab.fleet.site.launch import Launch
 from trimtab.lab.worlds.city import KINDS, SIDE_M, SQUARES, City, shelters_csv, to_earth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trimtab.fleet.client import Client
-    from trimtab.fleet.results import Result
+    from trimtab.fleet.sdk.client import Client
+    from trimtab.fleet.sdk.results import Result
 
 BROKERS: Final = 5
 POSITIONS, REPORTS = "emergency.positions", "emergency.reports"

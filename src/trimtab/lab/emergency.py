@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from trimtab.errors import BadInput, BadKnob, Unreachable
-from trimtab.fleet import wire
-from trimtab.fleet.client import connect
-from trimtab.fleet.credentials import FLEET_FILE, Fleet
-from trimtab.fleet.launch import admin_connection
-from trimtab.fleet.types import subscription_id
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.types import subscription_id
+from trimtab.fleet.sdk.client import connect
+from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
+from trimtab.fleet.site.launch import admin_connection
 from trimtab.lab.worlds.city import CHANNELS, City
 from trimtab.model.positions import EARTH_KM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from trimtab.fleet.client import Client
-    from trimtab.fleet.results import ChannelSubscription, Result
+    from trimtab.fleet.sdk.client import Client
+    from trimtab.fleet.sdk.results import ChannelSubscription, Result
 
 POSITIONS: Final = "emergency.positions"
 REPORTS: Final = "emergency.reports"

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trimtab.errors import Unreachable
-from trimtab.fleet import server, wire
-from trimtab.fleet.client import Client, connect
-from trimtab.fleet.launch import LOOPBACK, Launch
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.sdk.client import Client, connect
+from trimtab.fleet.site import server
+from trimtab.fleet.site.launch import LOOPBACK, Launch
 from trimtab.lab.delay import Delays
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from trimtab.errors import BadManifest
-from trimtab.fleet.types import schema_ddl
+from trimtab.fleet.protocol.types import schema_ddl
 from trimtab.pipeline.feeds import streams_of
 from trimtab.pipeline.nats.jetstream import JetStream
 

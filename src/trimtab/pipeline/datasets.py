@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from trimtab.fleet.types import schema_ddl
+from trimtab.fleet.protocol.types import schema_ddl
 from trimtab.pipeline import feeds, tables
 from trimtab.pipeline.feeds import SEQ, STREAM, TIME
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.fleet.channels import RESULTS
+from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.pipeline import bridge, publish, tables
-from trimtab.pipeline.ahead import Ahead
-from trimtab.pipeline.beside import Beside
+from trimtab.pipeline.background_job import Beside
 from trimtab.pipeline.datasets import HIDDEN, Arrivals, Keyed
+from trimtab.pipeline.feed_reader import Ahead
 from trimtab.pipeline.ledger import Execution, Ledger
 from trimtab.pipeline.nats.jetstream import JetStream
 from trimtab.pipeline.nats.source import NatsSource

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from trimtab.fleet.types import ddl_name, schema_ddl
+from trimtab.fleet.protocol.types import ddl_name, schema_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
-from trimtab.fleet import wire
-from trimtab.fleet.launch import admin_connection
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.site.launch import admin_connection
 from trimtab.pipeline import ledger
 from trimtab.pipeline.feeds import streams_of
 from trimtab.pipeline.nats.wire import Server
@@ -17,7 +17,7 @@ from trimtab.pipeline.nats.wire import Server
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
 
-    from trimtab.fleet.credentials import Fleet
+    from trimtab.fleet.site.credentials import Fleet
     from trimtab.pipeline.manifest import App
 
 MOST_BYTES: Final = 8 << 30  # of a feed's raw publications at the hub

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from trimtab.errors import BadInput
-from trimtab.fleet import names
-from trimtab.fleet.types import is_text, shown
-from trimtab.pipeline.sheet import DAY_S, LONGEST_NAME, Sheet, compose, content, kind_of, nothing, unknown
+from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol.types import is_text, shown
+from trimtab.pipeline.yaml_source import DAY_S, LONGEST_NAME, Sheet, compose, content, kind_of, nothing, unknown
 
 if TYPE_CHECKING:
     import yaml
 
-    from trimtab.pipeline.sheet import Fields, Place
+    from trimtab.pipeline.yaml_source import Fields, Place
 
 MIN_PERIOD_S: Final = 0.1
 FORMATS: Final = ("csv", "parquet", "json")

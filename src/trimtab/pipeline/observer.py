@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab.fleet.channels import RESULTS, SUBSCRIPTIONS
-from trimtab.fleet.keeper import CONTROL, TELEMETRY
+from trimtab.fleet.protocol.streams import CONTROL, RESULTS, SUBSCRIPTIONS, TELEMETRY
 from trimtab.observe.snapshot import USAGE_S, Usage, messages, packed
 from trimtab.pipeline import feeds, tables, telemetry
 from trimtab.pipeline.averages import TopicAverages

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from trimtab.errors import BadInput, BadManifest
-from trimtab.fleet.types import schema_ddl
+from trimtab.fleet.protocol.types import schema_ddl
 from trimtab.pipeline.sql import conditions, functions, index, query, share
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING
 
-from trimtab.fleet.credentials import FLEET_FILE, Fleet
-from trimtab.fleet.lock import lock
+from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
+from trimtab.fleet.site.lock import lock
 from trimtab.pipeline import hub
 from trimtab.pipeline.manifest import App, load
 from trimtab.pipeline.plan import check_plans, compile_channels

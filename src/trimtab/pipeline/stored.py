@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from trimtab.errors import BadInput
-from trimtab.fleet.channels import RESULTS
+from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.pipeline import feeds, tables
 from trimtab.pipeline.datasets import HIDDEN
 from trimtab.pipeline.ledger import Ledger

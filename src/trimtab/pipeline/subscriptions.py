@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from trimtab.fleet.channels import BACKEND
-from trimtab.fleet.types import schema_ddl
-from trimtab.pipeline import ahead, feeds
+from trimtab.fleet.protocol.streams import BACKEND
+from trimtab.fleet.protocol.types import schema_ddl
+from trimtab.pipeline import feed_reader, feeds
 from trimtab.pipeline.sql.share import SUB, SUBSCRIPTIONS
 from trimtab.pipeline.tables import Settled
 
@@ -81,7 +81,7 @@ class Subscriptions:
     def follow(self, jetstream: JetStream) -> None:
         """Take over what has changed since the last time."""
         last = jetstream.info(BACKEND).last
-        if last - self.version > ahead.FEW:  # most of all at the start
+        if last - self.version > feed_reader.FEW:  # most of all at the start
             events = self._latest_events(last).cache()
             for table in self._tables.values():
                 self._make(table, events, last)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame as SparkFrame
 
 from trimtab.errors import BadManifest
-from trimtab.fleet.types import schema_ddl
+from trimtab.fleet.protocol.types import schema_ddl
 from trimtab.pipeline.feeds import SEQ, STREAM, TIME
 from trimtab.pipeline.manifest import file_format
 

@@ -15,9 +15,9 @@ import json
 import statistics
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.fleet import names, wire
-from trimtab.fleet.credentials import CLIENT_FILE, read_secret
-from trimtab.fleet.subscription import Subscription
+from trimtab.fleet.protocol import names, wire
+from trimtab.fleet.sdk.subscription import Subscription
+from trimtab.fleet.site.credentials import CLIENT_FILE, read_secret
 from trimtab.lab.experiment import Bar, Job, Report, Row, markdown_table, mean, select
 from trimtab.lab.live import LiveFleet
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from trimtab.fleet.message import Message
+    from trimtab.fleet.protocol.message import Message
 
 BETWEEN_MS: Final = 5.0  # between the two sites, one way
 HUB_MS: Final = (0, 10, 20, 40)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from trimtab.errors import BadInput
-from trimtab.fleet.store import ACK_S, Store
+from trimtab.fleet.broker.store import Store
+from trimtab.fleet.protocol.streams import ACK_S
 from trimtab.lab.experiment import Bar, Job, Report, Row, markdown_table, select
 from trimtab.lab.ledger import Ledger
 from trimtab.lab.live import LiveFleet
@@ -25,7 +26,7 @@ from trimtab.lab.live import LiveFleet
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trimtab.fleet.client import Client
+    from trimtab.fleet.sdk.client import Client
 
 SITES: Final = 4
 BETWEEN_MS: Final = 20.0  # one way

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from trimtab.fleet import names, wire
-from trimtab.fleet.credentials import CLIENT_FILE, read_secret
+from trimtab.fleet.protocol import names, wire
+from trimtab.fleet.site.credentials import CLIENT_FILE, read_secret
 from trimtab.lab.experiment import Bar, Job, Report, Row, grouped, markdown_table, select
 from trimtab.lab.live import LiveFleet
 from trimtab.observe.report import BrokerReport
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
     from nats.aio.msg import Msg
 
-    from trimtab.fleet.client import Client
+    from trimtab.fleet.sdk.client import Client
 
 WARM_S: Final = 1.5
 MEASURE_S: Final = {"a": 8.0, "b": 8.0, "c": 6.0, "d": 6.0}  # longer where there is one message a second

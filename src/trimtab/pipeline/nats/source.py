@@ -1,7 +1,7 @@
 """Spark's data source "nats": the messages of a JetStream stream as rows, in batches and as a stream.
 
 A stream's sequence numbers are its offsets. Who sent a message is known only as far as its message id tells
-(``trimtab.fleet.message.stamped``): JetStream does not keep the reply subject that other stamps travel in.
+(``trimtab.fleet.protocol.message.stamped``): JetStream does not keep the reply subject that other stamps travel in.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from trimtab.errors import BadInput
-from trimtab.fleet.credentials import client_context
+from trimtab.fleet.site.credentials import client_context
 
 if TYPE_CHECKING:
     # The words of the line before it (MSG or HMSG, subject, subscription, ...), its headers if any, its data.

@@ -1,0 +1,1 @@
+"""What runs beside a broker's servers: the agent, processors, stores, reports."""

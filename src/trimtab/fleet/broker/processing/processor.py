@@ -1,0 +1,271 @@
+"""The processor of one topic: takes its messages in order, keeps a worker process running for it, reports results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from trimtab.errors import BadInput, BadKnob
+from trimtab.fleet.broker.processing.child import Child
+from trimtab.fleet.broker.processing.worker import ERROR, NOTHING, RESULT
+from trimtab.fleet.protocol.processor import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from trimtab.fleet.protocol.message import Message
+
+WINDOW: Final = 16  # messages with the worker at a time, so that it never waits for the event loop
+GRACE_S: Final = 0.5  # for a worker to end by itself when its processor is stopped
+FIRST_PAUSE_S: Final = 0.1  # before a worker that could not start is tried again; doubles each time
+LAST_PAUSE_S: Final = 5.0
+
+
+class TopicProcessor:
+    """First in, first out, in one worker process; a message that cannot be processed costs only itself.
+
+    ``on_result(message, result)`` or ``on_dead(message, reason)`` is called on the event loop, in the order of
+    ``submit``, once for each message. A message dies if its function raises, takes longer than ``limit_s``, or takes
+    the worker down; the worker is then replaced, and goes on with the spool as it was and with the message after it.
+    The spool is of messages, not of results, so one that died is in it, too.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        spec: str,
+        *,
+        spool_size: int,
+        limit_s: float,
+        on_result: Callable[[Message, bytes | None], None],
+        on_dead: Callable[[Message, str], None],
+    ) -> None:
+        parse(spec)
+        if spool_size < 0:
+            raise BadKnob(f"the processor of topic '{topic}'", "spool_size", spool_size, "0 or more")
+        if not limit_s > 0.0:
+            raise BadKnob(f"the processor of topic '{topic}'", "limit_s", limit_s, "above 0")
+        self.topic = topic
+        self.spec = spec
+        self.spool_size = spool_size
+        self.limit_s = limit_s
+        self.backlog = 0  # submitted and not yet answered
+        self.processed = 0
+        self.dead = 0
+        self.busy_s = 0.0  # CPU time of the workers, without their starts
+        self._on_result = on_result
+        self._on_dead = on_dead
+        # As the worker had it when it gave its last answer, and what was remembered since.
+        self._spool: deque[Message] = deque(maxlen=spool_size)
+        # What is not in the spool yet, oldest first. False: only to be remembered.
+        self._line: deque[tuple[Message, bool]] = deque()
+        self._sent = 0  # how many at the front of the line the worker has got; the first of them is to be processed
+        self._head_since = 0.0  # when that first one's time began to run
+        self._late: tuple[Message, bool] | None = None  # the one in the line that the worker was killed for
+        self._child: Child | None = None  # None while there is no worker that is ready
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()  # by the number of answers they wait for
+        self._answered = 0
+        self._started: asyncio.Future[None] | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    @property
+    def spool(self) -> list[Message]:
+        """The spool as the worker has it after everything answered so far: what another worker needs to go on."""
+        return list(self._spool)
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id; None while there is none that is ready."""
+        return None if self._child is None else self._child.pid
+
+    async def start(self, spool: Iterable[Message] = ()) -> None:
+        """Return when the worker is ready; ``BadInput`` if it cannot load the function: nothing is left running then.
+
+        OSError if there can be no process at all. A processor is started once.
+        """
+        if self._life is not None or self._stopped:
+            raise RuntimeError(f"the processor of topic '{self.topic}' has been started or stopped before")
+        self._spool.extend(spool)
+        self._started = asyncio.get_running_loop().create_future()
+        self._life = asyncio.create_task(self._live(self._started), name=f"processor of {self.topic}")
+        try:
+            await asyncio.shield(self._started)
+        except BaseException:
+            await self.stop()
+            raise
+
+    def submit(self, message: Message) -> None:
+        """Process it after all earlier ones. After ``stop`` it is dropped."""
+        if not self._stopped:
+            self.backlog += 1
+            self._line.append((message, True))
+            self._feed()
+
+    def remember(self, message: Message) -> None:
+        """Into the spool, in order with what is submitted, but not processed."""
+        if not self._stopped:
+            self._line.append((message, False))
+            self._feed()
+
+    async def drained(self) -> None:
+        """Return when everything submitted so far has been answered, or when the processor is stopped."""
+        if self.backlog:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append((self._answered + self.backlog, waiter))
+            await waiter
+
+    async def stop(self) -> None:
+        """End the worker; messages that wait are dropped. May be called again, and at any time."""
+        if not self._stopped:
+            self._stopped = True
+            self._line.clear()
+            self._sent = self.backlog = 0
+            self._wake()
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._started is not None and not self._started.done():
+                self._started.set_exception(RuntimeError(f"the processor of topic '{self.topic}' was stopped"))
+            if self._life is not None:
+                self._life.cancel()
+        if self._life is not None:
+            await asyncio.wait({self._life})
+            if not self._life.cancelled():
+                self._life.result()  # raises if it has failed in a way that nobody thought of
+
+    async def _live(self, started: asyncio.Future[None]) -> None:
+        """Start a worker, and replace it whenever it has ended, until cancelled."""
+        try:
+            child = await self._launch()
+        except (BadInput, OSError) as problem:
+            started.set_exception(problem)
+            return
+        started.set_result(None)
+        pause_s = 0.0
+        while True:
+            answered_before = self._answered
+            self._feed()
+            try:
+                await child.gone()
+            except asyncio.CancelledError:
+                self._child = None
+                await child.end(GRACE_S)
+                raise
+            self._child = None
+            await child.end()
+            self._bury(child)
+            # A worker that was of no use is not replaced at once: the next one may be no better.
+            pause_s = 0.0 if self._answered > answered_before else _longer(pause_s)
+            child = await self._replace(pause_s)
+
+    async def _launch(self) -> Child:
+        child = Child(self.topic, self._hear, self._feed)
+        await child.start((self.spec, self.spool_size, self.spool))
+        self._child = child
+        return child
+
+    async def _replace(self, pause_s: float) -> Child:
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                return await self._launch()
+            except (BadInput, OSError) as problem:
+                self._sent = len(self._line)  # as if a worker had got them all
+                self._advance()
+                while self._sent:
+                    self._lose_head(f"its worker cannot start: {problem}")
+                pause_s = _longer(pause_s)
+
+    def _bury(self, child: Child) -> None:
+        """Find out which message the worker died of, if any; those behind it are for the next worker.
+
+        If the answer of a late one came just before the worker was killed for it, it counts, and the message that the
+        worker had only just begun then is begun again.
+        """
+        head = self._line[0] if self._sent else None
+        late, self._late = self._late, None
+        if head is not None and (late is None or late is head):
+            self.busy_s += child.unreported_s
+            reason = f"took longer than {self.limit_s:g} s" if late else f"its worker died: {child.how_it_ended}"
+            self._lose_head(reason)
+        self._sent = 0
+
+    def _feed(self) -> None:
+        """Give the worker what it may have."""
+        child = self._child
+        while child is not None and child.has_room and self._sent < min(len(self._line), WINDOW):
+            message, to_process = self._line[self._sent]
+            if not child.send((message, to_process)):
+                return  # the next worker gets it
+            self._sent += 1
+            if self._sent == 1:
+                self._advance()
+
+    def _advance(self) -> None:
+        """Keep the invariant of ``_sent``: the first that the worker has got is one to process, and its time runs."""
+        while self._sent and not self._line[0][1]:
+            self._spool.append(self._line.popleft()[0])
+            self._sent -= 1
+        if self._sent:
+            self._head_since = asyncio.get_running_loop().time()
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_at(self._head_since + self.limit_s, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        """One timer serves many messages: it goes off when the oldest head's time is over, then looks who is head."""
+        self._timer = None
+        if not self._sent or self._child is None or self._late is not None:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = self._head_since + self.limit_s
+        if loop.time() < deadline:
+            self._timer = loop.call_at(deadline, self._look_at_clock)
+        else:
+            self._late = self._line[0]
+            self._child.kill()
+
+    def _hear(self, kind: int, cpu_s: float, payload: bytes) -> None:
+        """An answer, which is always to the head of the line."""
+        if self._stopped:
+            return
+        if not self._sent or kind not in (RESULT, NOTHING, ERROR):
+            if self._child is not None:
+                self._child.kill()  # something writes into the pipe that is not the worker's loop
+            return
+        self.busy_s += cpu_s
+        if kind == ERROR:
+            self._lose_head(payload.decode(errors="replace"))
+        else:
+            self.processed += 1
+            self._finish_head(self._on_result, payload if kind == RESULT else None)
+        self._feed()
+
+    def _lose_head(self, reason: str) -> None:
+        self.dead += 1
+        self._finish_head(self._on_dead, reason)
+
+    def _finish_head(self, report: Callable[[Message, Any], None], what: str | bytes | None) -> None:
+        message = self._line.popleft()[0]
+        self._spool.append(message)
+        self._sent -= 1
+        self._answered += 1
+        self.backlog -= 1
+        self._advance()
+        try:
+            report(message, what)
+        except Exception as problem:  # the caller's own; the next message is not to blame
+            context = {"message": f"report on a message of topic '{self.topic}' failed", "exception": problem}
+            asyncio.get_running_loop().call_exception_handler(context)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiters and (self._stopped or self._waiters[0][0] <= self._answered):
+            _, waiter = self._waiters.popleft()
+            if not waiter.done():  # it may have been cancelled
+                waiter.set_result(None)
+
+
+def _longer(pause_s: float) -> float:
+    return min(max(2.0 * pause_s, FIRST_PAUSE_S), LAST_PAUSE_S)

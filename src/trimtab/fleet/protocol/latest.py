@@ -1,0 +1,44 @@
+"""The last stored message of each of many subjects: one question for a thousand of them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import nats.errors
+
+from trimtab.fleet.protocol import names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nats.aio.client import Client as Nats
+    from nats.aio.msg import Msg
+
+LISTED: Final = 1_000  # subjects in one question; a server answers for 1,024 at most
+ANSWER_S: Final = 2.0
+THAT_WAS_ALL: Final = "204"
+NONE: Final = "404"
+
+
+async def latest(connection: Nats, stream: str, subjects: Sequence[str]) -> dict[str, Msg]:
+    """Subject -> last message that a stream of the hub has of it; those of which it has none are left out."""
+    found: dict[str, Msg] = {}
+    inbox = connection.new_inbox()
+    answers = await connection.subscribe(inbox)
+    try:
+        for at in range(0, len(subjects), LISTED):
+            some = subjects[at : at + LISTED]
+            question = json.dumps({"multi_last": some, "batch": len(some)}).encode()
+            await connection.publish(f"$JS.{names.HUB}.API.DIRECT.GET.{stream}", question, reply=inbox)
+            while True:
+                answer = await answers.next_msg(ANSWER_S)
+                headers = answer.headers or {}
+                if status := headers.get("Status"):
+                    if status not in (THAT_WAS_ALL, NONE):
+                        raise nats.errors.Error(f"the hub answers {status} {headers.get('Description', '')}")
+                    break
+                found[headers["Nats-Subject"]] = answer
+        return found
+    finally:
+        await answers.unsubscribe()

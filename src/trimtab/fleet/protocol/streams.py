@@ -1,0 +1,15 @@
+"""Names and limits of the streams and buckets that several processes use."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TELEMETRY: Final = "telemetry"  # all reports of brokers
+SNAPSHOT: Final = "snapshot"  # the newest measurement of the whole fleet, in parts
+DECISIONS: Final = "decisions"  # decisions of the controller, with the data they were made from
+CONTROL: Final = "control"  # bucket: the controller's lease and its state
+SUBSCRIPTIONS: Final = "subscriptions"  # one message for each subscriber of each channel subscription
+BACKEND: Final = "backend"  # channel subscriptions that the data cluster computes
+RESULTS: Final = "results"  # results of channels
+MOST: Final = 1_000  # subscriptions in one request
+ACK_S: Final = 10.0  # a stored message that was fetched and not acknowledged for so long is delivered again

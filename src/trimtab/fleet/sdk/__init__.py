@@ -1,0 +1,1 @@
+"""What applications hold: the client, its routes, subscriptions and readers."""

@@ -1,0 +1,394 @@
+"""The SDK: publish, subscribe, create topics; follows every move by itself.
+
+async with trimtab.connect(name="taxi-7") as client:
+    await client.create_topic("taxi.gps")
+    await client.subscribe("taxi.gps", lambda message: print(message.publisher, message.text))
+    await client.publish("taxi.gps", "47.07,15.44")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import random
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import nats.errors
+
+from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet.protocol import names, wire
+from trimtab.fleet.protocol.message import Stamper
+from trimtab.fleet.protocol.registry import Topic
+from trimtab.fleet.sdk.addresses import Addresses
+from trimtab.fleet.sdk.base import Base
+from trimtab.fleet.sdk.channels import ChannelClient
+from trimtab.fleet.sdk.reader import Reader
+from trimtab.fleet.sdk.routes import Routes
+from trimtab.fleet.sdk.subscription import PENDING_MESSAGES, Subscription
+from trimtab.fleet.sdk.wires import Wires
+from trimtab.fleet.site.credentials import CLIENT_FILE, read_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from trimtab.fleet.sdk.delivery import Callback, Delivery
+    from trimtab.fleet.sdk.results import ChannelSubscription, Result
+    from trimtab.fleet.sdk.wires import Wire
+
+log = logging.getLogger("trimtab.client")
+REPORT_S: Final = 1.0
+REFUGE_S: Final = 0.3  # a home may be away for so long before another broker is looked for
+LEAVE_S: Final = 5.0  # a callback may take so long for what has arrived when its client is closed
+TICK_S: Final = 0.05
+HOME_VARIABLE: Final = "TRIMTAB_HOME"
+DEFAULT_HOME: Final = ".trimtab"
+
+
+def fleet_home() -> Path:
+    """Where this machine's fleet keeps its files: $TRIMTAB_HOME, else .trimtab in the current folder."""
+    return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME)
+
+
+def connect(
+    fleet: str | Path | None = None,
+    *,
+    name: str | None = None,
+    home: str | None = None,
+    position: tuple[float, float] | None = None,
+    addresses: dict[str, str] | None = None,
+) -> Client:
+    """A client of the fleet whose client file (or the folder it is in) is ``fleet``; use it with ``async with``.
+
+    ``name`` stays the same over restarts if the client should keep its home; ``home`` is the broker it would
+    like at first; ``position`` is latitude and longitude in degrees; ``addresses`` are URLs by broker, where
+    this client reaches brokers under other addresses than they know themselves by.
+    """
+    path = Path(fleet) if fleet is not None else fleet_home()
+    if path.is_dir() or path.suffix != ".json":
+        path = path / CLIENT_FILE
+    known = read_secret(path, "start a fleet with trimtab up, or copy the file from the fleet's machine")
+    return Client(known, name, home, position, addresses)
+
+
+class Client:
+    """A publisher and subscriber. Made by ``trimtab.connect``."""
+
+    def __init__(
+        self, known: dict[str, Any], name: str | None, home: str | None, position: tuple[float, float] | None,
+        addresses: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.name = names.client_name(name or f"client-{secrets.token_hex(4)}")
+        self.position = position
+        self.home = ""
+        self._wanted_home = home
+        self._returns = name is not None
+        self._addresses = Addresses(known["brokers"], addresses or {})
+        login = known["user"], known["password"], known.get("ca")
+        self._wires = Wires(self.name, self._addresses, login, self._on_error)
+        self._base = Base()
+        self._routes = Routes(self.name, self._wires, self._base, self._start)
+        self._channels = ChannelClient(self.name, self._base, returns=self._returns)
+        self._stamper = Stamper(self.name)
+        self._closing = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._introducing: asyncio.Task[Any] | None = None
+
+    @property
+    def moves(self) -> int:
+        """Routes that were changed while in use."""
+        return self._routes.moves
+
+    @property
+    def serving(self) -> str:
+        """The broker that this client is served by now, which is another than its home while that is away."""
+        return self._base.wire.broker if self._base.nats.is_connected else ""
+
+    async def __aenter__(self) -> Client:
+        wanted = self._wanted_home
+        if wanted is not None and wanted not in self._addresses:
+            known = ", ".join(sorted(self._addresses))
+            raise BadInput(f"there is no broker '{wanted}' to be the home of '{self.name}'; known: {known}")
+        base = await self._wires.first(wanted)
+        try:
+            answer = await base.ask("hello", self._about(wanted))
+            self._addresses.learn(answer)
+            self.home = answer["home"]
+            base.users.add(self)
+            if self.home != base.broker:
+                with contextlib.suppress(Unreachable):  # a home that is away; anybody can answer questions
+                    better = await self._wires.to(self.home, self)
+                    await self._wires.let_go(base, self)
+                    base = better
+            await self._base.settle(base)
+            await self._base.hear(f"route.client.{self.name}", self._home_changed)
+        except BaseException:
+            await self._wires.close()
+            raise
+        for work in (self._ticks(), self._reports()):
+            self._start(work)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing = True  # for Python 3.11's wait_for may swallow a cancellation
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._channels.leave()
+        leaving = (asyncio.wait_for(each.leave_all(), LEAVE_S) for each in self._routes.deliveries)
+        await asyncio.gather(*leaving, return_exceptions=True)
+        up = [each for each in self._wires if each.nats.is_connected]
+        await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True)
+        await self._wires.close()
+
+    # Topics.
+
+    async def move_to(self, position: tuple[float, float]) -> None:
+        """The client is somewhere else now: latitude and longitude in degrees."""
+        self.position = position
+        await self._base.wire.ask("hello", {"position": position})
+
+    async def create_topic(self, name: str, **settings: Any) -> str:
+        """Create a topic, or find that it exists with the same settings; where it is hosted.
+
+        Settings: ``broker``, ``unit`` (topic, client or link), ``processor`` (module:function), ``spool``,
+        ``limit_ms``, ``persistent``, ``replicas``.
+        """
+        Topic(name, **({"broker": ""} | settings))  # bad settings never leave this process
+        question = {"name": name, **({"broker": ""} | settings)}
+        if not question["broker"]:
+            existing = await self.topic(name)
+            question["broker"] = existing.broker if existing else self.home
+        return str((await wire.ask(self._base.nats, "ask.hub.create", question, 35.0))["broker"])
+
+    async def topic(self, name: str) -> Topic | None:
+        """What is known of a topic; None if there is none of that name."""
+        try:
+            answer = await self._base.wire.ask("route", {"topic": names.topic_name(name)})
+        except Unreachable:
+            raise
+        except BadInput as error:
+            if "there is no topic" in str(error):
+                return None
+            raise
+        return Topic(name, **answer["topic"])
+
+    async def delete_topic(self, name: str) -> None:
+        await wire.ask(self._base.nats, "ask.hub.delete", {"name": names.topic_name(name)}, 35.0)
+
+    async def route(self, topic: str) -> str:
+        """The broker that serves the topic to this client."""
+        known = self._routes.get(topic)
+        if known is not None:
+            return known.broker
+        return str((await self._base.wire.ask("route", {"topic": topic}))["broker"])
+
+    # Messages.
+
+    async def publish(self, topic: str, data: bytes | str) -> None:
+        """Send a message. To a persistent topic, this returns when the message is stored, and not before."""
+        route = self._routes.ready(topic) or await self._routes.to_publish(topic)
+        if isinstance(data, str):
+            data = data.encode()
+        if route.outbox is not None:
+            route.outbox.check(data)  # before it gets a number, for a number that never comes holds up the others
+            await route.outbox.send(data, self._stamper.next(topic))
+        else:
+            try:
+                await route.wire.nats.publish(route.subject, data, self._stamper.next_reply(topic))
+            except nats.errors.MaxPayloadError:
+                self._stamper.undo(topic)
+                limit = route.wire.nats.max_payload
+                raise BadInput(f"a message of {len(data):,} bytes is over the limit of {limit:,}") from None
+            except (nats.errors.OutboundBufferLimitError, nats.errors.ConnectionClosedError):
+                self._stamper.undo(topic)
+                raise Unreachable(f"broker '{route.broker}' is away, and no more can be kept for it") from None
+        route.sent_msgs += 1
+        route.sent_bytes += len(data)
+
+    async def subscribe(
+        self, topic: str, callback: Callback, *, durable: str | None = None, pending: int = PENDING_MESSAGES
+    ) -> Delivery:
+        """Call ``callback`` with every message, one at a time: a function, or a coroutine function.
+
+        With ``durable``, of a persistent topic: from the oldest stored message on, or from where the reader
+        of that name was. A message counts as read when the callback returns; one that raises comes again.
+        """
+        names.topic_name(topic)
+        subscription: Delivery
+        if durable is None:
+            subscription = Subscription(topic, callback, pending)
+        else:
+            subscription = Reader(topic, callback, names.client_name(durable))
+        await self._routes.subscribe(subscription)
+        return subscription
+
+    async def unsubscribe(self, subscription: Delivery) -> None:
+        await self._routes.unsubscribe(subscription)
+
+    async def flush(self) -> None:
+        """Until the brokers have everything that was published."""
+        for each in self._wires:
+            await each.nats.flush()
+
+    async def dead_letters(self, topic: str, callback: Any) -> None:
+        """Call ``callback(data, reason)`` with every message of a topic that its processor failed on."""
+
+        async def heard(raw: Any) -> None:
+            result = callback(raw.data, (raw.headers or {}).get("Trimtab-Reason", ""))
+            if asyncio.iscoroutine(result):
+                await result
+
+        await self._base.hear(names.dead(names.topic_name(topic)), heard)
+        await self._base.nats.flush()
+
+    # Channels.
+
+    async def subscribe_channel(
+        self, name: str, callback: Callable[[Result], Any] | None = None, /, **params: Any
+    ) -> ChannelSubscription:
+        """Results of a channel for these parameters: to ``callback``, or by iterating over what is returned.
+
+        A client that was given a name gets what came while it was away when it subscribes again.
+        """
+        return (await self.subscribe_channels([(name, callback, params)]))[0]
+
+    async def subscribe_channels(
+        self, wanted: Sequence[tuple[str, Callable[[Result], Any] | None, dict[str, Any]]]
+    ) -> list[ChannelSubscription]:
+        """Many at once: channel, callback, parameters of each. The same one twice is answered twice."""
+        return await self._channels.subscribe(wanted)
+
+    async def unsubscribe_channel(self, subscription: ChannelSubscription) -> None:
+        await self._channels.unsubscribe([subscription])
+
+    async def unsubscribe_channels(self, subscriptions: Iterable[ChannelSubscription]) -> None:
+        """Many at once."""
+        await self._channels.unsubscribe(subscriptions)
+
+    # Where this client is.
+
+    def _about(self, home: str | None) -> dict[str, Any]:
+        return {"home": home, "position": self.position, "returns": self._returns}
+
+    async def _introduce(self) -> None:
+        """This client was away for so long that the fleet has forgotten it."""
+        with contextlib.suppress(BadInput, nats.errors.Error, OSError):
+            await self._base.wire.ask("hello", self._about(self.home))
+            await self._channels.renew()
+
+    async def _home_changed(self, raw: Any) -> None:
+        value = json.loads(raw.data)["value"]
+        if value is not None and value["home"] != self.home:
+            self._start(self._change_home(value["home"]))
+
+    async def _change_home(self, home: str) -> None:
+        old = self._base.wire
+        try:
+            if home not in self._addresses:
+                await self._routes.learn()
+            new = await self._wires.to(home, self)
+            if not new.nats.is_connected and new is not old:
+                await self._wires.let_go(new, self)
+                raise Unreachable(f"'{home}' does not answer")
+        except (BadInput, nats.errors.Error, OSError) as error:
+            reason = f"client '{self.name}' cannot reach '{home}': {error}"
+            await old.tell("refuse", {"topic": "", "reason": reason})
+            return
+        self.home = home
+        await self._settle_at(new, old)
+
+    async def _take_refuge(self) -> None:
+        """The home is away: be served by another broker until it is back, or until this client has another one."""
+        old, away = self._base.wire, self._base.wire.broker
+        others = [broker for broker in self._addresses if broker != away]
+        random.shuffle(others)  # or all who were there would run to the same one
+        for broker in others:
+            with contextlib.suppress(BadInput, nats.errors.Error, OSError):
+                new = await self._wires.to(broker, self, wait_s=REFUGE_S)
+                if not new.nats.is_connected:
+                    await self._wires.let_go(new, self)
+                    continue
+                await self._settle_at(new, old)
+                log.info("client %s: %s is away; served by %s meanwhile", self.name, away, broker)
+                return
+
+    async def _settle_at(self, new: Wire, old: Wire) -> None:
+        """Ask and hear there; links to topics placed by client go along."""
+        if new is not old:
+            await self._base.settle(new)
+            if self._channels:
+                with contextlib.suppress(BadInput, nats.errors.Error, OSError):
+                    await self._channels.tell_position()
+        await self._routes.follow_home(new.broker)
+        if new is not old:
+            await self._wires.let_go(old, self)
+
+    # Time.
+
+    def _start(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("client %s: %r", self.name, task.exception())
+
+    async def _ticks(self) -> None:
+        lost, refuge = 0, None
+        while not self._closing:
+            await asyncio.sleep(TICK_S)
+            for subscription in self._routes.deliveries:
+                await subscription.tick()
+            base = self._base.wire
+            lost = lost + 1 if not base.nats.is_connected and len(self._addresses) > 1 else 0
+            if lost * TICK_S >= REFUGE_S and (refuge is None or refuge.done()):
+                refuge = self._start(self._take_refuge())
+
+    async def _reports(self) -> None:
+        while not self._closing:
+            await asyncio.sleep(REPORT_S)
+            await self._mend()
+            if self._channels:
+                with contextlib.suppress(BadInput, nats.errors.Error, OSError):
+                    await self._channels.tell_position()
+            up = [each for each in self._wires if each.nats.is_connected]
+            for error in await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True):
+                if isinstance(error, Exception) and not isinstance(error, BadInput):
+                    log.error("client %s: %r", self.name, error)
+
+    async def _mend(self) -> None:
+        await self._routes.mend()
+        if self._wires.is_gone(self._base.wire):
+            with contextlib.suppress(BadInput):
+                await self._base.settle(await self._wires.to(self.home, self))
+
+    async def _report_to(self, to: Wire) -> None:
+        question = self._routes.report(to.broker) | {"home": self.home, "leaves": self._closing}
+        if self._closing:
+            question["links"] = {}
+        answer = await to.ask("report", question, timeout_s=2.0)
+        if answer["mark"] != self._addresses.mark:
+            await self._routes.learn()
+        elsewhere = answer["home"] != self.home or (answer.get("home_alive") and to.broker != self.home)
+        if elsewhere and to is self._base.wire:
+            self._start(self._change_home(answer["home"]))
+        self._routes.told(answer["stale"])
+        at_it = self._introducing is not None and not self._introducing.done()
+        if not (answer["known"] or at_it or self._closing) and to is self._base.wire:
+            self._introducing = self._start(self._introduce())
+
+    async def _on_error(self, error: Exception) -> None:
+        slow = getattr(error, "sub", None)
+        for subscription in self._routes.deliveries:
+            if slow is not None and subscription.owns(slow):
+                await subscription.drop(error)
+                return
+        log.debug("client %s: %s", self.name, error)

@@ -1,0 +1,172 @@
+"""Publishing to a persistent topic: every message is repeated until it is stored, in order.
+
+Messages are pipelined. When the topic moves, all that are open are sent again at once, for its new store is
+there by then. When one is refused, or not answered, the oldest goes first and alone until it is acknowledged, then
+the rest follow: so a store that comes up in the middle cannot take a later message before an earlier one. (Should
+it come up in the middle of what is sent after a move, readers put the order right by the messages' numbers.) The
+message id makes repeating harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from trimtab.errors import BadInput
+from trimtab.fleet.protocol.message import MESSAGE_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nats.aio.client import Client as Nats
+    from nats.aio.msg import Msg
+
+    from trimtab.fleet.protocol.registry import Topic
+
+AGAIN_S: Final = 0.5  # without an answer for so long, it is sent again
+SOON_S: Final = 0.02  # after an answer that nobody stores it just now
+HEADER_ROOM: Final = 512  # bytes of a message that its header may need
+WINDOW: Final = 2048  # messages on their way; more wait for their turn
+
+
+@dataclass(slots=True)
+class _Entry:
+    data: bytes
+    stamp: str
+    stored: asyncio.Future[None]
+
+
+class Outbox:
+    """What one client has published to one persistent topic and is not yet known to be stored."""
+
+    def __init__(self, topic: Topic, start: Callable[[Any], Any]) -> None:
+        self._topic = topic.name
+        self._nats: Nats | None = None
+        self._subject = ""
+        self._inbox = ""
+        self._aims = 0  # how often the aim has changed; an answer tells which one it belongs to
+        self._numbers = itertools.count()
+        self._entries: dict[int, _Entry] = {}  # in the order of publication
+        self._aimed = asyncio.Event()  # anew: all that are open are to be sent again
+        self._careful = False  # only the oldest is on its way
+        self._refused = False
+        self._next: tuple[Nats, int] | None = None  # the connection to use when messages up to that one are stored
+        self._wake = asyncio.Event()
+        self._room = asyncio.Semaphore(WINDOW)
+        self._runner: asyncio.Task[None] | None = None
+        self._start = start
+
+    def aim(self, nats: Nats, subject: str) -> None:
+        """From now on to this subject, over this connection.
+
+        If only the connection is another, what is on its way is waited for, so that nothing overtakes it.
+        """
+        if subject == self._subject and self._entries and not self._careful:
+            self._next = (nats, next(reversed(self._entries))) if nats is not self._nats else None
+        else:
+            self._take_aim(nats, subject)
+        if self._runner is None:
+            self._runner = self._start(self._run())
+
+    def _take_aim(self, nats: Nats, subject: str) -> None:
+        if nats is not self._nats:
+            self._nats, self._inbox = nats, ""
+        self._subject = subject
+        self._next = None
+        self._aims += 1
+        self._aimed.set()
+        self._wake.set()
+
+    def end(self, error: Exception) -> None:
+        """The topic is no more."""
+        for entry in self._entries.values():
+            if not entry.stored.done():
+                entry.stored.set_exception(error)
+        self._entries.clear()
+        if self._runner is not None:
+            self._runner.cancel()
+
+    def check(self, data: bytes) -> None:
+        assert self._nats is not None
+        limit = self._nats.max_payload - HEADER_ROOM
+        if len(data) > limit:
+            raise BadInput(f"a message of {len(data):,} bytes is over the limit of {limit:,}")
+
+    async def send(self, data: bytes, stamp: str) -> None:
+        async with self._room:
+            number = next(self._numbers)
+            entry = _Entry(data, stamp, asyncio.get_running_loop().create_future())
+            self._entries[number] = entry
+            if not (self._careful or self._aimed.is_set() or self._next) or len(self._entries) == 1:
+                await self._transmit(number, entry)
+            try:
+                await entry.stored
+            finally:
+                self._entries.pop(number, None)
+
+    async def _transmit(self, number: int, entry: _Entry) -> None:
+        nats = self._nats
+        if nats is None or not self._inbox:
+            return
+        reply = f"{self._inbox}.{self._aims}-{number}"
+        with contextlib.suppress(Exception):  # no answer comes, and it is sent again
+            await nats.publish(self._subject, entry.data, reply, headers={MESSAGE_ID: entry.stamp})
+
+    async def _run(self) -> None:
+        oldest = -1
+        while True:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), AGAIN_S)
+            if self._refused:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._aimed.wait(), SOON_S)
+            self._wake.clear()
+            self._refused = False
+            if not self._inbox and self._nats is not None:
+                await self._listen(self._nats)
+            first = next(iter(self._entries), None)
+            if self._aimed.is_set() and self._inbox:
+                self._aimed.clear()
+                self._careful = False
+                await self._transmit_all()
+            elif first is None:
+                self._careful = False
+            elif first == oldest or self._careful:  # no progress since the last look
+                self._careful = True
+                if self._next is not None:
+                    self._take_aim(self._next[0], self._subject)
+                else:
+                    await self._transmit(first, self._entries[first])
+            oldest = -1 if first is None else first
+
+    async def _transmit_all(self) -> None:
+        for number, entry in list(self._entries.items()):
+            await self._transmit(number, entry)
+
+    async def _listen(self, nats: Nats) -> None:
+        inbox = nats.new_inbox()
+        with contextlib.suppress(Exception):
+            await nats.subscribe(f"{inbox}.*", cb=self._answered)
+            if nats is self._nats:
+                self._inbox = inbox
+
+    async def _answered(self, raw: Msg) -> None:
+        aim, number = map(int, raw.subject.rsplit(".", 1)[1].split("-"))
+        refused = (raw.headers or {}).get("Status") == "503" or (raw.data and "error" in json.loads(raw.data))
+        if refused:
+            if aim == self._aims:
+                self._careful = self._refused = True
+                self._wake.set()
+            return
+        entry = self._entries.pop(number, None)
+        if entry is not None and not entry.stored.done():
+            entry.stored.set_result(None)
+        if self._next is not None and next(iter(self._entries), self._next[1] + 1) > self._next[1]:
+            self._take_aim(self._next[0], self._subject)
+        elif self._careful and aim == self._aims:
+            self._careful = False
+            await self._transmit_all()

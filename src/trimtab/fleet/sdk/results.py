@@ -1,0 +1,141 @@
+"""A client's subscriptions to channels: every result once and in order, those of the time it was away included.
+
+Results are stored at the hub in one stream and come here as they are stored, each with its place in the stream and
+that of the one before it of the same subscription. So a gap is seen at once, and what is missing is fetched from the
+stream: after a broken connection, a change of home, or a week off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from trimtab.fleet.protocol import names
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from nats.aio.client import Client as Nats
+    from nats.aio.msg import Msg
+
+    Callback = Callable[["Result"], Awaitable[None] | None]
+
+log = logging.getLogger("trimtab.client")
+SEQUENCE: Final = "Nats-Sequence"
+BEFORE: Final = "Nats-Last-Sequence"
+FETCH: Final = f"$JS.{names.HUB}.API.DIRECT.GET.results"
+FETCH_S: Final = 2.0
+WAITING: Final = 1_000  # results kept for whoever iterates; the rest stays at the hub until then
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one execution of a channel found for one subscription."""
+
+    channel: str
+    subscription: str
+    execution: int
+    at: str  # the execution's time, ISO 8601
+    rows: list[dict[str, Any]]
+    seq: int  # its place among all results
+
+
+class ChannelSubscription:
+    """Made by ``Client.subscribe_channel``. Give a callback, or iterate: ``async for result in subscription``."""
+
+    def __init__(self, channel: str, identity: str, params: dict[str, Any], callback: Callback | None) -> None:
+        self.channel = channel
+        self.id = identity
+        self.params = params
+        self.received = 0
+        self._callback = callback
+        self._line: deque[Result] = deque()
+        self._news = asyncio.Event()
+        self._ended = False
+
+    async def take(self, result: Result) -> None:
+        self.received += 1
+        if self._callback is None:
+            while len(self._line) >= WAITING and not self._ended:
+                self._news.clear()
+                await self._news.wait()
+            self._line.append(result)
+            self._news.set()
+            return
+        try:
+            done = self._callback(result)
+            if inspect.isawaitable(done):
+                await done
+        except Exception:
+            log.exception("the callback of channel %s failed on execution %d", self.channel, result.execution)
+
+    def end(self) -> None:
+        self._ended = True
+        self._news.set()
+
+    async def __aiter__(self) -> AsyncIterator[Result]:
+        while True:
+            while self._line:
+                result = self._line.popleft()
+                self._news.set()
+                yield result
+            if self._ended:
+                return
+            self._news.clear()
+            await self._news.wait()
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """A channel with certain parameters, followed for all subscriptions of a client to just that."""
+
+    channel: str
+    id: str
+    seen: int  # everything up to this place has been delivered
+    takers: list[ChannelSubscription] = field(default_factory=list)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one result at a time
+
+    @property
+    def subject(self) -> str:
+        return f"c.{self.channel}.{self.id}"
+
+    @property
+    def stored_as(self) -> str:
+        return f"res.{self.channel}.{self.id}"
+
+    async def came(self, raw: Msg, nats: Nats) -> None:
+        """A result, as it was stored."""
+        headers = raw.headers or {}
+        seq, before = int(headers.get(SEQUENCE, 0)), int(headers.get(BEFORE, 0))
+        async with self._turn:
+            if seq <= self.seen:
+                return
+            if before > self.seen:
+                await self._fetch(nats, upto=before)
+            await self._deliver(seq, raw.data)
+
+    async def catch_up(self, nats: Nats) -> None:
+        """What has been stored meanwhile."""
+        async with self._turn:
+            await self._fetch(nats)
+
+    async def _fetch(self, nats: Nats, upto: int | None = None) -> None:
+        while upto is None or self.seen < upto:
+            question = {"seq": self.seen + 1, "next_by_subj": self.stored_as}
+            reply = await nats.request(FETCH, json.dumps(question).encode(), timeout=FETCH_S)
+            headers = reply.headers or {}
+            if headers.get("Status"):  # no more, or it has been kept long enough
+                return
+            await self._deliver(int(headers[SEQUENCE]), reply.data)
+
+    async def _deliver(self, seq: int, data: bytes) -> None:
+        known = json.loads(data)
+        result = Result(self.channel, self.id, known["execution"], known["at"], known["rows"], seq)
+        for taker in list(self.takers):
+            await taker.take(result)
+        self.seen = seq

@@ -1,0 +1,262 @@
+"""A client's routes to topics: opened when they are first used, followed when they change, mended, closed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import nats.errors
+
+from trimtab.errors import BadInput
+from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol.registry import Topic
+from trimtab.fleet.sdk.reader import Reader
+from trimtab.fleet.sdk.route import Route
+from trimtab.fleet.sdk.turnstile import Turnstile
+from trimtab.observe.report import TopicReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from trimtab.fleet.sdk.base import Base
+    from trimtab.fleet.sdk.delivery import Delivery
+    from trimtab.fleet.sdk.wires import Wire, Wires
+
+
+class Routes:
+    """By topic. ``start`` runs work that nobody waits for."""
+
+    def __init__(self, client: str, wires: Wires, base: Base, start: Callable[[Any], Any]) -> None:
+        self._client = client
+        self._wires = wires
+        self._base = base
+        self._start = start
+        self._by_topic: dict[str, Route] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._gates: dict[str, Turnstile] = {}  # by topic: publishers pass in order, and wait while it is closed
+        self.moves = 0  # routes that were changed while in use
+
+    def get(self, topic: str) -> Route | None:
+        return self._by_topic.get(topic)
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(list(self._by_topic.values()))
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """To all subscriptions."""
+        return [each for route in self._by_topic.values() for each in route.subscriptions]
+
+    # Opening and closing.
+
+    def ready(self, topic: str) -> Route | None:
+        """The route, if a message may be published on it right now."""
+        route = self._by_topic.get(topic)
+        return route if route is not None and route.publishing and not self._gates[topic].busy else None
+
+    async def to_publish(self, topic: str) -> Route:
+        """The route, when it is this message's turn."""
+        gate = self._gates.get(topic)
+        if gate is not None and gate.busy:
+            await gate.enter()
+        route = self._by_topic.get(topic)
+        if route is not None and route.publishing:
+            return route
+        gate = self._gates.setdefault(names.topic_name(topic), Turnstile())
+        gate.close()  # what is published meanwhile waits its turn
+        try:
+            route = await self._open(topic)
+            async with route.moving:
+                if not route.publishing:
+                    await route.wire.ask("open", {"topic": topic, "role": "pub"})
+                    route.aim()
+                    route.publishing = True
+            return route
+        finally:
+            gate.open()
+
+    async def subscribe(self, subscription: Delivery) -> None:
+        topic = subscription.topic
+        try:
+            route = await self._open(topic)
+            async with route.moving:
+                if isinstance(subscription, Reader):
+                    await route.wire.ask("reader", {"topic": topic, "durable": subscription.durable})
+                await subscription.listen(route.broker, route.wire.nats)
+                await route.wire.ask("open", {"topic": topic, "role": "sub"})
+                subscription.joined(route.broker)
+                route.subscriptions.append(subscription)
+        except BaseException:
+            await subscription.leave_all()
+            await self._forget(topic)
+            raise
+
+    async def unsubscribe(self, subscription: Delivery) -> None:
+        route = self._by_topic.get(subscription.topic)
+        if route is None:
+            return
+        async with route.moving:
+            if subscription not in route.subscriptions:
+                return
+            route.subscriptions.remove(subscription)
+            await subscription.leave_all()
+            if not route.subscriptions:
+                await route.wire.tell("close", {"topic": subscription.topic, "role": "sub"})
+        await self._forget(subscription.topic)
+
+    async def _open(self, topic: str) -> Route:
+        async with self._opening.setdefault(topic, asyncio.Lock()):
+            route = self._by_topic.get(topic)
+            if route is None:
+                answer = await self._base.wire.ask("route", {"topic": topic})
+                broker, record, use = answer["broker"], Topic(topic, **answer["topic"]), object()
+                self._wires.addresses.add(broker, answer["urls"])
+                route = Route(record, broker, await self._wires.to(broker, use), use, self._start)
+                await self._listen_for_changes(route)
+                self._by_topic[topic] = route
+            return route
+
+    async def _forget(self, topic: str) -> None:
+        """A route that nobody uses any more is closed."""
+        route = self._by_topic.get(topic)
+        if route is not None and not route.subscriptions and not route.publishing:
+            del self._by_topic[topic]
+            await self._base.stop_hearing(route.changes(self._client))
+            await self._wires.let_go(route.wire, route.use)
+
+    async def _end(self, route: Route) -> None:
+        """The topic was deleted, and all that was going on with it is over."""
+        topic = route.topic.name
+        async with route.moving:
+            if self._by_topic.get(topic) is not route:
+                return
+            del self._by_topic[topic]
+            if route.outbox is not None:
+                route.outbox.end(BadInput(f"topic '{topic}' was deleted"))
+            await self._base.stop_hearing(route.changes(self._client))
+            await asyncio.gather(*(each.leave_all() for each in route.subscriptions), return_exceptions=True)
+            await self._wires.let_go(route.wire, route.use)
+
+    # Following.
+
+    async def _listen_for_changes(self, route: Route) -> None:
+        """Hear of a route's change as it happens. Should one get lost, the next report brings it."""
+
+        async def changed(raw: Any) -> None:
+            value = json.loads(raw.data)["value"]
+            if value is None and route.topic.unit != "link":
+                self._start(self._end(route))
+            elif value is not None and route.topic.unit != "client" and value["broker"]:
+                self._start(self.follow(route, value["broker"]))
+
+        await self._base.hear(route.changes(self._client), changed)
+
+    async def follow_home(self, broker: str) -> None:
+        """Links to topics placed by client go along with it."""
+        await asyncio.gather(*(self.follow(route, broker) for route in self if route.topic.unit == "client"))
+
+    async def follow(self, route: Route, broker: str) -> None:
+        """Make before break: open the new route, see that the old one is empty, close it."""
+        async with route.moving:
+            if route.broker == broker or self._by_topic.get(route.topic.name) is not route:
+                return
+            topic, old, left, used = route.topic.name, route.wire, route.broker, route.use
+            # The store has moved already; until the new connection stands, that to the client's home reaches it too.
+            between = self._wires.get(broker) or self._base.wire
+            if route.outbox is not None and not route.topic.processor:
+                route.outbox.aim(between.nats, names.keep(broker, topic))
+            for reader in route.readers:
+                await reader.listen(broker, between.nats)
+            use, new = object(), None
+            try:
+                if broker not in self._wires.addresses:
+                    await self.learn()
+                new = await self._wires.to(broker, use)
+                peers: list[str] = []
+                for subscription in route.subscriptions:
+                    await subscription.listen(broker, new.nats)
+                for role in route.roles:
+                    peers = (await new.ask("open", {"topic": topic, "role": role}))["peers"]
+                for subscription in route.subscriptions:
+                    subscription.joined(broker)
+            except (BadInput, nats.errors.Error, OSError) as error:
+                for subscription in route.live:
+                    await subscription.leave(broker)
+                if new is not None:
+                    await self._wires.let_go(new, use)
+                reason = f"client '{self._client}' cannot reach '{broker}': {error}"
+                await old.tell("refuse", {"topic": topic, "reason": reason})
+                return
+            if route.publishing and route.topic.processor and route.topic.unit != "topic":
+                # What went to the old broker must be processed before anything the new one gets.
+                self._gates[topic].close()
+                with contextlib.suppress(BadInput):
+                    await old.ask("flush", {"topic": topic})
+            route.broker, route.wire, route.use = broker, new, use
+            route.leaving.append(left)
+            route.aim()
+            if topic in self._gates:
+                self._gates[topic].open()
+            self.moves += 1
+            if route.live:
+                await old.emptied(new, peers)
+            for subscription in route.live:
+                await subscription.leave(left)
+            self._start(self._leave_behind(route, old, left, used))
+
+    async def _leave_behind(self, route: Route, old: Wire, left: str, used: object) -> None:
+        """The end of a move, which need not hold up the next one."""
+        for reader in route.readers:
+            await reader.settle()
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(old.nats.flush(), 2.0)
+        route.leaving.remove(left)
+        if left not in (*route.leaving, route.broker):
+            await old.tell("close", {"topic": route.topic.name})
+        await self._wires.let_go(old, used)
+
+    async def learn(self) -> None:
+        """Where brokers are now."""
+        with contextlib.suppress(BadInput):
+            self._wires.addresses.learn(await self._base.wire.ask("brokers", {}))
+
+    async def mend(self) -> None:
+        """Another connection for every route whose connection is gone for good."""
+        for route in self:
+            if self._wires.is_gone(route.wire) and not route.moving.locked():
+                async with route.moving:
+                    with contextlib.suppress(BadInput):
+                        use = object()
+                        route.wire, route.use = await self._wires.to(route.broker, use), use
+                        for subscription in route.subscriptions:
+                            subscription.lost(route.broker)
+                            await subscription.listen(route.broker, route.wire.nats)
+                        route.aim()
+
+    # Reporting.
+
+    def report(self, broker: str) -> dict[str, Any]:
+        """What has gone over routes to that broker since the last report, and which there are."""
+        topics: dict[str, Any] = {}
+        here = [route for route in self if route.broker == broker]
+        for route in here:
+            report = TopicReport(in_msgs=route.sent_msgs, in_bytes=route.sent_bytes)
+            route.sent_msgs = route.sent_bytes = 0
+            for subscription in route.subscriptions:
+                report.add(subscription.take_report())
+            if encoded := report.encode():
+                topics[route.topic.name] = encoded
+        return {
+            "topics": topics,
+            "links": {r.topic.name: r.roles for r in self if broker in (r.broker, *r.leaving)},
+            "routes": {route.topic.name: route.broker for route in here if not route.moving.locked()},
+        }
+
+    def told(self, stale: dict[str, Any]) -> None:
+        """A report was answered: these topics are elsewhere."""
+        for topic, better in stale.items():
+            if (route := self._by_topic.get(topic)) is not None:
+                self._wires.addresses.add(better["broker"], better["urls"])
+                self._start(self.follow(route, better["broker"]))

