@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trimtab.errors import BadInput
 from trimtab.model.placement import UNITS
@@ -70,3 +70,15 @@ class RoutingTable(Routing):
 
     def broker_of(self, key: Key) -> str:
         return self.brokers.get(key, "")
+
+    @classmethod
+    def of_homes(cls, homes: Mapping[str, str]) -> RoutingTable:
+        """A fleet all of whose topics are placed by client."""
+        return cls({}, {Key("client", "", client): broker for client, broker in homes.items()})
+
+    def as_json(self) -> dict[str, Any]:
+        return {"units": dict(self.units), "brokers": [[*key, broker] for key, broker in self.brokers.items()]}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> RoutingTable:
+        return cls(values["units"], {Key(*each[:3]): each[3] for each in values["brokers"]})

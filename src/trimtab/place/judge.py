@@ -8,8 +8,10 @@ import numpy as np
 
 from trimtab.model.judgement import TOLERANCE, Delay, Judgement, Load, Moves, Violation
 from trimtab.model.placement import UNPLACED
+from trimtab.model.workload import PUB, SUB
 from trimtab.place.client.bounds import least_moves
 from trimtab.place.client.delays import Field, has_delays
+from trimtab.place.wire import Traffic
 
 if TYPE_CHECKING:
     from trimtab.model.placement import Placement
@@ -38,6 +40,7 @@ def judge(problem: Problem, placement: Placement) -> Judgement:
         unplaced=problem.units - served,
         violations=_exceeded(problem, "bandwidth", load, problem.bandwidth),
         load=Load(load, problem.speed if problem.unit == "client" else None),
+        wire=Load(_wire(problem, placement, carrier), problem.speed if problem.unit == "client" else None),
         moves=_moves(problem, placement, load),
         delay=_delay(problem, placement),
     )
@@ -50,6 +53,19 @@ def carriers(problem: Problem, placement: Placement) -> Rows:
     if placement.unit == "client":
         return placement.broker[problem.client]
     return placement.broker
+
+
+def _wire(problem: Problem, placement: Placement, carrier: Rows) -> Floats:
+    """Of every broker's server. Publishers of topics placed by link are not placed: their data comes from outside."""
+    workload = problem.workload
+    links = workload.links
+    everywhere: Rows = np.full(len(links), UNPLACED, np.int32)
+    everywhere[links.role == SUB] = carrier
+    publishes = links.role == PUB
+    if placement.unit != "link" and publishes.any():
+        rows = links.topic if placement.unit == "topic" else links.client
+        everywhere[publishes] = placement.broker[rows[publishes]]
+    return Traffic.of(workload).wire(everywhere, problem.brokers).total
 
 
 def incoming(problem: Problem, placement: Placement, topic: Rows, broker: Rows) -> Floats:

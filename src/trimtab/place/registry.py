@@ -95,6 +95,11 @@ def policy(name: str, **knobs: Any) -> Policy:
     return made
 
 
+def knobs_of(name: str) -> list[str]:
+    """Names of the policy's knobs."""
+    return [each.name for each in fields(policy_class(name))]
+
+
 def policy_with(name: str, **offered: Any) -> Policy:
     """The policy with those of the knobs on offer that it has: for asking several policies alike."""
     own = {f.name for f in fields(policy_class(name))}
