@@ -50,7 +50,7 @@ class Controller:
     def __init__(
         self, connection: Nats, settings: Settings, told: Callable[[str], None], *, paused: bool = False
     ) -> None:
-        policy_named(settings.policy, **settings.knobs)  # before anything begins
+        policy_named(settings.policy, set_to=settings.knobs)  # before anything begins
         self.name = f"controller-{secrets.token_hex(3)}"
         self.settings = settings
         self._connection = connection

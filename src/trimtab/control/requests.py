@@ -10,7 +10,8 @@ from trimtab.control.plan import Levels, Plan, Step, counted
 from trimtab.control.progress import MOVED
 from trimtab.control.question import Question
 from trimtab.errors import BadInput
-from trimtab.place.registry import policy
+from trimtab.place.knobs import typed
+from trimtab.place.registry import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,9 +29,9 @@ def rebalance(number: int, at: float, view: View, settings: Settings, wishes: Ma
     """The best there is, whatever the goals find. ``wishes``: policy, budget, reason, knobs."""
     name, budget = wishes.get("policy") or settings.policy, wishes.get("budget")
     policy_named(name)
-    own = settings.knobs if name.rpartition("/")[2] == settings.policy.rpartition("/")[2] else {}
-    knobs = own | dict(wishes.get("knobs") or {})
-    policy(f"client/{name.rpartition('/')[2]}", **knobs)  # refuses knobs that it does not have
+    policy = full_name(name, "client")
+    own = settings.knobs if policy == full_name(settings.policy, "client") else {}
+    knobs = own | typed(policy, wishes.get("knobs") or {})
     most = len(view.keys) if budget is None else math.ceil(budget * len(view.keys))
     return Question(
         number, at, because("asked for", wishes.get("reason")), name, settings.seed + number, 0.0, most,

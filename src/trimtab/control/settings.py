@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from trimtab.errors import BadKnob
+from trimtab.place.knobs import typed
+from trimtab.place.registry import full_name
 
 _POSITIVE: Final = ("period_s", "cool_s", "budget_s")
 _NOT_NEGATIVE: Final = ("alpha", "beta", "enough", "gain", "latency_ms")
@@ -32,9 +34,11 @@ class Settings:
     cool_s: float = 60.0  # a key that moved stays for so long, twice as long each time it has moved
     latency_ms: float = 250.0  # p99 of deliveries above which fewer moves run at once
     seed: int = 0
-    knobs: dict[str, Any] = field(default_factory=dict)  # of the policy, [control.knobs]
+    knobs: dict[str, bool | int | float | str | None] = field(default_factory=dict, hash=False)  # of the policy
 
     def __post_init__(self) -> None:
+        if self.knobs:
+            object.__setattr__(self, "knobs", typed(full_name(self.policy, "client"), self.knobs))
         for knob in _POSITIVE:
             if not 0.0 < getattr(self, knob) < float("inf"):
                 raise BadKnob("control", knob, getattr(self, knob), "more than zero")

@@ -16,10 +16,11 @@ from trimtab.control.plan import GATHER, Levels, in_order
 from trimtab.control.resources import as_if, evenness, relief, resources
 from trimtab.errors import BadInput
 from trimtab.model.placement import UNPLACED, Placement
-from trimtab.place.registry import knobs_of, policy_with
+from trimtab.place.knobs import knobs
+from trimtab.place.registry import full_name, policy_with
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from trimtab.control.question import Question
     from trimtab.control.settings import Settings
@@ -92,21 +93,21 @@ def worth_it(before: Levels, then: Levels, gain: float, alpha: float = 0.0) -> b
     return then.spread <= alpha < before.spread
 
 
-def policy_named(name: str, seed: int = 0, **knobs: Any) -> Policy:
+def policy_named(name: str, seed: int = 0, set_to: Mapping[str, Any] | None = None) -> Policy:
     """A policy of the family client, with those of the knobs that it has, and its seed if it draws."""
-    family, _, short = name.rpartition("/")
+    family = name.rpartition("/")[0]
     if family not in ("", "client"):
         raise BadInput(f"the controller asks policies of client/, but '{name}' is one of {family}/")
     # A key that has a broker keeps it where a policy would begin with a placement of its own.
     offered: dict[str, Any] = {"seed": seed, "initial": "round-robin", "tolerance": TOLERANCE}
-    return policy_with(f"client/{short}", **(offered | knobs))
+    return policy_with(full_name(name, "client"), **(offered | dict(set_to or {})))
 
 
 def _wanted(view: View, settled: Rows, question: Question, **more: Any) -> Rows:
     """The policy's answer; keys that may not move stay, and others go in their place."""
     problem = replace(view.problem, current=Placement("client", settled))
-    knobs: dict[str, Any] = {"alpha": question.alpha, "beta": question.beta} | more | question.knobs
-    target: Rows = policy_named(question.policy, question.seed, **knobs).place(problem).broker.copy()
+    set_to: dict[str, Any] = {"alpha": question.alpha, "beta": question.beta} | more | question.knobs
+    target: Rows = policy_named(question.policy, question.seed, set_to).place(problem).broker.copy()
     frozen = set(question.frozen)
     if frozen:
         kept = np.fromiter((key in frozen for key in view.keys), bool, len(view.keys))
@@ -118,7 +119,8 @@ def _wanted(view: View, settled: Rows, question: Question, **more: Any) -> Rows:
 
 def _gathered(view: View, settled: Rows, question: Question, few: Change | str) -> Change | str:
     """With as many moves as the budget allows, if the policy can make use of them and that saves enough."""
-    if "budget" not in knobs_of(f"client/{question.policy.rpartition('/')[2]}") or not len(view.keys):
+    own = {each.name for each in knobs(full_name(question.policy, "client"))}
+    if "budget" not in own or not len(view.keys):
         return "the policy does not gather"
     target = _wanted(view, settled, question, budget=min(1.0, question.most / len(view.keys)))
     movers = in_order(view, target, question.most)
