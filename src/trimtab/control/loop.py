@@ -138,6 +138,7 @@ class Loop:
         self.moves.clear()
         self._in_vain.clear()
         self._pause, self._quiet_until, self._unseen, self._rest = 0, -math.inf, False, 0
+        self._gather_s, self._gather_after = GATHER_S, -math.inf
 
     def _is_firm(self, found: Finding) -> bool:
         """It was found so many times in a row; a slight excess, once more."""
@@ -227,8 +228,9 @@ class Loop:
         self._unseen = False
         helped = outcome.measure(view, self.settings)
         self.verdicts.append(outcome)
-        if plan.policy == GATHER:
-            self._gather_s = GATHER_S if helped else self._gather_s
+        if plan.policy == GATHER and helped:  # the budget may have allowed a part only
+            self._gather_s, self._gather_after = GATHER_S, -math.inf
+        elif plan.policy == GATHER:
             self._gather_later(now)
         if helped:
             self._pause = 0

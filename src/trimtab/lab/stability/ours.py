@@ -10,14 +10,13 @@ import numpy as np
 from trimtab.control.plan import Plan
 from trimtab.control.plan_runner import PlanRunner
 from trimtab.control.progress import FAILED, MOVED
-from trimtab.control.view import View
 from trimtab.lab.stability.case import PER_CORE
-from trimtab.model.key import RoutingTable
 from trimtab.observe.snapshot import Snapshot, Usage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from trimtab.control.view import View
     from trimtab.lab.stability.case import Case
     from trimtab.lab.stability.fleet import Seen
     from trimtab.model.workload import Rows
@@ -36,7 +35,7 @@ class Ours:
         self.period_s = int(case.settings.period_s)
         self._seen: Seen | None = None
         self._dead_since: dict[int, int] = {}
-        self._due: dict[tuple[int, int], int] = {}  # client and target -> step of the plan, this second
+        self._due: dict[tuple[int, int], int] = {}  # key and target -> step of the plan, this second
 
     def look(self, seen: Seen) -> None:
         self._seen = seen
@@ -54,9 +53,7 @@ class Ours:
             f"b{row}": Usage(load, messages, cores=messages / PER_CORE)
             for row, (load, messages) in enumerate(zip(seen.load.tolist(), seen.messages.tolist(), strict=True))
         }
-        snapshot = Snapshot(float(seen.at), case.workload(seen.rate), usage, seen.unsure)
-        homes = {f"c{client}": f"b{broker}" for client, broker in enumerate(home.tolist())}
-        return View.of(snapshot, RoutingTable.of_homes(homes), [f"b{row}" for row in np.flatnonzero(alive)])
+        return case.view(Snapshot(float(seen.at), case.workload(seen.rate), usage, seen.unsure), home, alive)
 
     def orders(self, second: int, home: Rows, alive: Flags) -> list[tuple[int, int]]:
         for broker in np.flatnonzero(~alive & (np.bincount(home, minlength=len(alive)) > 0)).tolist():
@@ -68,7 +65,7 @@ class Ours:
         self.runner.throttle.told(0.0, float(second))
         doing = self.runner.progress
         steps = {row: doing.plan.steps[row] for row in self.runner.due()} if doing else {}
-        self._due = {(int(step.key.client[1:]), int(step.target[1:])): row for row, step in steps.items()}
+        self._due = {(self._case.rows[step.key], int(step.target[1:])): row for row, step in steps.items()}
         return list(self._due)
 
     def done(self, second: int, moved: list[tuple[int, int]], failed: list[tuple[int, int]]) -> None:
