@@ -122,7 +122,9 @@ class Loop:
         closed = set(cordoned) & set(view.brokers)
         part = view.without(closed) if 0 < len(closed) < len(view.brokers) else view
         found = [each for goal in GOALS for each in goal.find(part if goal.name == "evenness" else view, self.settings)]
-        return [each for each in found if each.kind is not Kind.SCATTERED or now >= self._gather_after]
+        # Gathering takes many moves to save anything, so it waits for the whole budget.
+        gathers = now >= self._gather_after and not self.moves.used(now)
+        return [each for each in found if each.kind is not Kind.SCATTERED or gathers]
 
     def _look_at_brokers(self, now: float, brokers: frozenset[str]) -> None:
         """A broker less or more is a new situation: earlier experience with plans and keys no longer counts."""

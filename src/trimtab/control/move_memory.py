@@ -46,11 +46,15 @@ class MoveMemory:
                 again = known is not None and known.to == step.source and now - known.last <= self._forget_s
                 self._moved[step.key] = _Moved(known.times + 1 if known and again else 1, now, step.target)
 
-    def allowed(self, now: float, keys: int) -> int:
-        """Moves that the budget still allows."""
+    def used(self, now: float) -> int:
+        """Moves within the last ``budget_s``."""
         while self._recent and self._recent[0] <= now - self.settings.budget_s:
             self._recent.popleft()
-        return max(0, math.ceil(self.settings.budget * keys) - len(self._recent))
+        return len(self._recent)
+
+    def allowed(self, now: float, keys: int) -> int:
+        """Moves that the budget still allows."""
+        return max(0, math.ceil(self.settings.budget * keys) - self.used(now))
 
     def frozen(self, now: float, view: View) -> tuple[Key, ...]:
         """Keys that moved not long ago and are still where they were put."""

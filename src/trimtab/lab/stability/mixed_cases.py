@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from trimtab.control.settings import Settings
 from trimtab.lab.stability.case import Case, Event
 from trimtab.lab.stability.register import case
 
@@ -131,4 +132,4 @@ def _communities(rng: np.random.Generator, name: str, about: str) -> Case:
     topic = (group[:, None] * shared + np.arange(shared)).ravel().astype(np.int32)
     client = np.repeat(np.arange(groups * members), shared).astype(np.int32)
     home = (np.arange(groups * members) % BROKERS).astype(np.int32)
-    return Case(name, about, BROKERS, rate, topic, client, home)
+    return Case(name, about, BROKERS, rate, topic, client, home, settings=Settings(budget=1.0))
