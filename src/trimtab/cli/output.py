@@ -126,6 +126,8 @@ def judgement_rows(judgement: Judgement) -> list[tuple[str, str]]:
         ("load, mean", number(load.mean)),
         ("load, total", number(load.total)),
         ("load, coefficient of variation", f"{load.cov:.4f}"),
+        ("on the wire, maximum", number(judgement.wire.max)),
+        ("on the wire, coefficient of variation", f"{judgement.wire.cov:.4f}"),
         *([("units that move", f"{moves.units:,}"), ("at least", f"{moves.least:,}")] if moves else []),
         *_delay_rows(delay),
         ("violations", f"{len(judgement.violations):,}"),
@@ -177,7 +179,7 @@ def problem_of(workload: str, unit: Unit, current: str | None) -> Problem:
     load = read_workload(workload)
     if current is None:
         return Problem(load, unit)
-    asked, placed = read_placement(load, current)
+    asked, placed = read_placement(load, current, unit)
     if asked.unit != unit:
         raise BadInput(f"{current} places {asked.unit}s, but the question is about {unit}s")
     return Problem(load, unit, placed)

@@ -20,8 +20,7 @@ import numpy as np
 
 from trimtab.model.ids import Ids
 from trimtab.model.judgement import Load
-from trimtab.model.key import Key, RoutingTable
-from trimtab.model.placement import UNITS, UNPLACED, Placement
+from trimtab.model.placement import UNPLACED, Placement
 from trimtab.model.problem import Problem
 from trimtab.model.workload import PUB, Brokers, Clients, Links, Topics, Workload, columns_of
 from trimtab.place.wire import Traffic, weights
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from trimtab.model.key import Key, RoutingTable
     from trimtab.model.workload import Floats, Rows
     from trimtab.observe.snapshot import Snapshot, Usage
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 STRENGTH: Final = ("bandwidth", "storage", "compute", "cores", "memory")
 STOCK: Final = "stock-"  # before a broker's name: all plain NATS and MQTT clients there
 ORDER: Final = {"client": 0, "topic": 1, "link": 2}  # of keys in a view
-CLIENT, TOPIC = UNITS.index("client"), UNITS.index("topic")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +61,10 @@ class View:
         keys = tuple(sorted(routing.brokers, key=lambda key: (ORDER[key.unit], *key)))
         current = np.fromiter((rows.get(routing.brokers[key], UNPLACED) for key in keys), np.int32, len(keys))
         workload = snapshot.workload
-        units = np.fromiter(
-            (UNITS.index(routing.unit_of(name)) for name in workload.topics.ids), np.int8, len(workload.topics)
-        )
+        whole = np.array([routing.unit_of(name) == "topic" for name in workload.topics.ids], bool)
         fixed = _fixed(snapshot, rows)
-        owner = np.where(fixed == UNPLACED, _owners(workload, units, keys), -1).astype(np.int32)
-        return cls(snapshot, routing, keys, brokers, current, owner, fixed, units == TOPIC)
+        owner = np.where(fixed == UNPLACED, routing.owners(workload, keys), -1).astype(np.int32)
+        return cls(snapshot, routing, keys, brokers, current, owner, fixed, whole)
 
     def without(self, brokers: Collection[str]) -> View:
         """The same fleet without these brokers and the keys that are placed there."""
@@ -210,19 +207,3 @@ def _fixed(snapshot: Snapshot, brokers: Mapping[str, int]) -> Rows:
     stock = {f"{STOCK}{name}": row for name, row in brokers.items()}
     at = np.fromiter((stock.get(name, UNPLACED) for name in snapshot.workload.clients.ids), np.int32)
     return np.asarray(at[links.client], np.int32) if len(links) else fixed
-
-
-def _owners(workload: Workload, units: NDArray[np.int8], keys: tuple[Key, ...]) -> Rows:
-    """(L,) the key that every link belongs to, -1 where there is no such key."""
-    links = workload.links
-    if not len(links):
-        return np.zeros(0, np.int32)
-    rows = {key: row for row, key in enumerate(keys)}
-    of_topic = np.fromiter((rows.get(Key("topic", name, ""), -1) for name in workload.topics.ids), np.int32)
-    of_client = np.fromiter((rows.get(Key("client", "", name), -1) for name in workload.clients.ids), np.int32)
-    unit = units[links.topic]
-    owner = np.where(unit == TOPIC, of_topic[links.topic], of_client[links.client])
-    for link in np.flatnonzero(~np.isin(unit, (TOPIC, CLIENT))).tolist():
-        topic, client = workload.topics.ids[links.topic[link]], workload.clients.ids[links.client[link]]
-        owner[link] = rows.get(Key("link", topic, client), -1)
-    return np.asarray(owner, np.int32)

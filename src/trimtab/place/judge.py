@@ -14,9 +14,10 @@ from trimtab.place.client.delays import Field, has_delays
 from trimtab.place.wire import Traffic
 
 if TYPE_CHECKING:
+    from trimtab.model.key import RoutingTable
     from trimtab.model.placement import Placement
     from trimtab.model.problem import Problem
-    from trimtab.model.workload import Floats, Rows
+    from trimtab.model.workload import Floats, Rows, Workload
 
 
 def judge(problem: Problem, placement: Placement) -> Judgement:
@@ -38,11 +39,36 @@ def judge(problem: Problem, placement: Placement) -> Judgement:
         brokers_used=int(np.count_nonzero(np.bincount(placement.broker + 1, minlength=problem.brokers + 1)[1:])),
         placed=served,
         unplaced=problem.units - served,
-        violations=_exceeded(problem, "bandwidth", load, problem.bandwidth),
+        violations=_exceeded(problem.workload, "bandwidth", load, problem.bandwidth),
         load=Load(load, problem.speed if problem.unit == "client" else None),
         wire=Load(_wire(problem, placement, carrier), problem.speed if problem.unit == "client" else None),
         moves=_moves(problem, placement, load),
         delay=_delay(problem, placement),
+    )
+
+
+def judge_routing(workload: Workload, routing: RoutingTable) -> Judgement:
+    """The same for a fleet whose topics are placed by different units."""
+    keys = list(routing.brokers)
+    rows = workload.brokers.ids.find([routing.brokers[key] or None for key in keys])
+    owner = routing.owners(workload, keys)
+    carrier = np.where(owner >= 0, rows[owner], UNPLACED).astype(np.int32) if len(keys) else owner
+    traffic, brokers = Traffic.of(workload), len(workload.brokers)
+    subscribes = workload.links.role == SUB
+    wire = traffic.wire(carrier, brokers).total
+    load = traffic.wire(np.where(subscribes, carrier, UNPLACED).astype(np.int32), brokers).total
+    each = traffic.delivered[workload.links.topic] * np.where(subscribes, traffic.weight, 0.0)
+    bandwidth = workload.brokers.bandwidth
+    limit = np.full(brokers, np.inf) if bandwidth is None else bandwidth
+    return Judgement(
+        received=float(each[carrier != UNPLACED].sum()),
+        offered=float(each.sum()),
+        brokers_used=len(set(rows[rows != UNPLACED].tolist())),
+        placed=int(np.count_nonzero(rows != UNPLACED)),
+        unplaced=int(np.count_nonzero(rows == UNPLACED)),
+        violations=_exceeded(workload, "bandwidth", wire, limit),
+        load=Load(load),
+        wire=Load(wire),
     )
 
 
@@ -121,7 +147,7 @@ def _delay(problem: Problem, placement: Placement) -> Delay | None:
     return Delay(near, far, kept, storage, compute)
 
 
-def _exceeded(problem: Problem, resource: str, used: Floats, limit: Floats) -> tuple[Violation, ...]:
-    names = problem.workload.brokers.ids
+def _exceeded(workload: Workload, resource: str, used: Floats, limit: Floats) -> tuple[Violation, ...]:
+    names = workload.brokers.ids
     over = np.flatnonzero(used > limit * (1.0 + TOLERANCE))
     return tuple(Violation(resource, names[int(j)], float(used[j]), float(limit[j])) for j in over)
