@@ -44,7 +44,7 @@ class FleetState:
                 brokers[Key("topic", name, "")] = str(each["broker"])
         for name, each in self.links.items():
             client, _, topic = name.partition(".")
-            if each["broker"] and topic in self.topics:
+            if each["broker"] and self.topics.get(topic, {}).get("unit") == "link":
                 brokers[Key("link", topic, client)] = str(each["broker"])
         return RoutingTable({name: each["unit"] for name, each in self.topics.items()}, brokers)
 
