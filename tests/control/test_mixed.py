@@ -258,11 +258,9 @@ def test_what_the_keeper_knows_becomes_keys():
     def about(unit="topic", broker="b1", persistent=False):
         return {"unit": unit, "broker": broker, "persistent": persistent, "processor": ""}
 
-    state = FleetState(
-        ["b1"], {}, {"t1": about(), "t2": about("client"), "t3": about("link"), "kept": about(broker="b2", persistent=True)},
-        {"ann": {"home": "b2"}}, {"ann.t3": {"broker": "b1"}, "ann.t2": {"broker": "b1"}, "ann.gone": {"broker": "b1"}, "bob.t1": {"broker": ""}},
-        {},
-    )  # fmt: skip
+    topics = {"t1": about(), "t2": about("client"), "t3": about("link"), "kept": about("topic", "b2", True)}
+    links = {name: {"broker": "b1"} for name in ("ann.t3", "ann.t2", "ann.gone")} | {"bob.t1": {"broker": ""}}
+    state = FleetState(["b1"], {}, topics, {"ann": {"home": "b2"}}, links, {})
 
     assert state.waiting() == {"kept": "b2"}
     assert set(map(str, state.movable())) == {"client ann", "topic t1", "link t3 ann"}
