@@ -299,3 +299,14 @@ def test_pending_tasks_are_listed_by_where_they_wait():
     assert len(lines) == 2
     assert lines[0].startswith("stubborn: Stubborn.run (test_tasks.py:")
     assert lines[1].startswith("sleeper 0 and 29 more: sleep (tasks.py:")
+
+
+def test_wait_for_is_not_used():
+    """It may swallow a cancellation; ``asyncio.timeout`` and ``tasks.within`` do not."""
+    used = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.wait_for"
+    ]
+    assert used == []

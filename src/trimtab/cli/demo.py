@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +35,9 @@ def demo(fast: bool, out: str, seed: int, as_json: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from trimtab.fleet import tasks
     from trimtab.lab import demo as lab
+    from trimtab.lab.watchdog import Stuck, Watchdog
     from trimtab.pipeline.java import java_home
 
     java_home()  # before anything is started
@@ -58,13 +60,23 @@ def demo(fast: bool, out: str, seed: int, as_json: bool) -> None:
                 click.echo(f"{show.elapsed_s:5.0f} s  {show.phase}", err=True)
 
         log = folder / "controller.log"
-        try:
-            show = asyncio.run(lab.run(Path(home), lab.FAST if fast else lab.FULL, seed, report))
-        finally:  # also if something went wrong
+
+        def keep_logs() -> None:
             log.write_text("".join(path.read_text() for path in sorted(Path(home).glob("fleet/controller-*/log"))))
             for kept, name in (("emergency.yaml", "emergency.yaml"), ("fleet/pipeline/log", "pipeline.log")):
                 if (Path(home) / kept).exists():
                     shutil.copy(Path(home) / kept, folder / name)
+
+        say = functools.partial(click.echo, err=True)
+        try:
+            with Watchdog(say, clean_up_s=lab.CLEAN_UP_S) as watchdog:
+                watchdog.before_exit(functools.partial(shutil.rmtree, home, ignore_errors=True))
+                watchdog.before_exit(keep_logs)
+                show = tasks.run(lab.run(Path(home), lab.FAST if fast else lab.FULL, seed, report, watchdog))
+        except Stuck as error:
+            raise click.ClickException(str(error)) from None
+        finally:  # also if something went wrong
+            keep_logs()
     plot = folder / "demo.png"
     lab.draw(show, plot)
     if as_json:

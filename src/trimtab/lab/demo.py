@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import time
 from collections import Counter
@@ -24,6 +25,7 @@ import yaml
 import trimtab as package
 from trimtab.control.decide import warm_up
 from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.fleet.protocol.types import subscription_id
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.sdk.client import Client
     from trimtab.fleet.sdk.results import Result
+    from trimtab.lab.watchdog import Watchdog
 
+log = logging.getLogger("trimtab.demo")
 BROKERS: Final = 5
 POSITIONS, REPORTS = "emergency.positions", "emergency.reports"
 EXAMPLE: Final = "examples/emergency/emergency.yaml"
@@ -50,6 +54,9 @@ TICK_S: Final = 0.25
 PATIENCE_S: Final = 120.0
 LAST_S: Final = 10.0  # that the last notifications may take
 LEAVE_S: Final = 15.0
+SLOW_S: Final = 60.0  # beyond the time a stage should take, until the watchdog says what it waits for
+LIMIT_S: Final = 300.0  # beyond that time, until the watchdog ends the demo
+CLEAN_UP_S: Final = 180.0  # limit of the clean-up
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,18 @@ class Show:
     migrations: int = 0
     served_again_s: float | None = None  # until the last client of the killed broker was connected to another
     marks: list[tuple[float, str]] = field(default_factory=list)
+    watchdog: Watchdog | None = None
+
+    def enter(self, phase: str, lasts_s: float = 0.0) -> None:
+        """Begin a phase that should take ``lasts_s``, or a few seconds."""
+        self.phase = phase
+        if self.watchdog is not None:
+            self.watchdog.stage(phase, SLOW_S + lasts_s, LIMIT_S + lasts_s)
+
+    def leave(self) -> None:
+        self.phase = "stopping the fleet"
+        if self.watchdog is not None:
+            self.watchdog.clean_up(self.phase, SLOW_S)
 
     @property
     def elapsed_s(self) -> float:
@@ -130,31 +149,38 @@ class Show:
         }  # fmt: skip
 
 
-async def run(out: Path, script: Script, seed: int, report: Callable[[Show], None]) -> Show:
+async def run(
+    out: Path, script: Script, seed: int, report: Callable[[Show], None], watchdog: Watchdog | None = None
+) -> Show:
     """All of it; ``report`` is called twice a second."""
     manifest = _manifest(out, script)
     os.environ["TRIMTAB_CONFIG"] = str(_config(out))
-    show = Show(script)
+    show = Show(script, watchdog=watchdog)
+    show.enter(show.phase)
     home = out / "fleet"
     names = [f"b{number}" for number in range(1, BROKERS + 1)]
     async with Launch(home) as launch, contextlib.AsyncExitStack() as stack:
-        telling = asyncio.create_task(_tell(show, report))
-        stack.callback(telling.cancel)
-        await launch.start_hub()
-        for name in names:
-            await launch.start_broker(name)
-        await launch.ready(names)
-        show.phase = "compiling, the first time"
-        await asyncio.to_thread(warm_up, "trim")
-        for number in (1, 2):  # the second one stands by
-            launch.start_controller(f"controller-{number}", "--paused")
-        show.phase = "starting Spark"
-        play = _Play(launch, show, City(seed, script.clients), stack, names)
-        await asyncio.gather(launch.start_pipeline(manifest), play.connect())
-        show.phase = "subscribing"
-        await play.subscribe()
-        await play.act()
-        telling.cancel()
+        if watchdog is not None:
+            watchdog.before_exit(launch.supervisor.kill_all)
+        telling = asyncio.create_task(_tell(show, report), name="report")
+        stack.push_async_callback(tasks.end, telling)
+        try:
+            await launch.start_hub()
+            for name in names:
+                await launch.start_broker(name)
+            await launch.ready(names)
+            show.enter("compiling, the first time")
+            await asyncio.to_thread(warm_up, "trim")
+            for number in (1, 2):  # the second one stands by
+                launch.start_controller(f"controller-{number}", "--paused")
+            show.enter("starting Spark")
+            play = _Play(launch, show, City(seed, script.clients), stack, names)
+            await asyncio.gather(launch.start_pipeline(manifest), play.connect())
+            show.enter("subscribing")
+            await play.subscribe()
+            await play.act()
+        finally:
+            show.leave()
     report(show)
     return show
 
@@ -270,17 +296,20 @@ class _Play:
 
     async def _leave(self) -> None:
         """All at once; one after the other would take long."""
-        leaving = asyncio.gather(*(each.__aexit__() for each in self._clients), return_exceptions=True)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(leaving, LEAVE_S)
+        leaving = [asyncio.create_task(each.__aexit__(), name=f"close {each.name}") for each in self._clients]
+        if leaving:
+            await asyncio.wait(leaving, timeout=LEAVE_S)
+        await tasks.end(*leaving)
 
     # What happens.
 
     async def act(self) -> None:
         script, show = self._show.script, self._show
-        work = [asyncio.create_task(each) for each in (self._publish(), self._watch())]
+        work = tasks.Background("demo", log)
+        publishing = work.start(self._publish())
+        work.start(self._watch())
         try:
-            self._show.phase = WARMING
+            show.enter(WARMING, PATIENCE_S)
             await self._until_warm()
             await self._phase(WARMING, script.warm_s)
             await self._phase("skewed", script.skewed_s)
@@ -292,22 +321,20 @@ class _Play:
             victims = [row for row, client in enumerate(self._clients) if client.home == KILLED]
             killed = time.time()
             await self._launch.end_broker(KILLED, kill=True)
-            checking = asyncio.create_task(self._served_again(victims, killed))
+            checking = work.start(self._served_again(victims, killed))
             await self._phase(f"{KILLED} dead", script.dead_s)
             await self._launch.start_broker(KILLED)
             await self._phase(f"{KILLED} back", script.back_s)
             show.served_again_s = await checking
-            show.phase = "waiting for the last notifications"
+            show.enter("waiting for the last notifications", LAST_S)
             self._stopped = True
-            await work[0]
+            await publishing
             await self.audit()
         finally:
-            for each in work:
-                each.cancel()
-            await asyncio.gather(*work, return_exceptions=True)
+            await work.end()
 
     async def _phase(self, name: str, seconds: float) -> None:
-        self._show.phase = name
+        self._show.enter(name, seconds)
         if name != WARMING:
             self._show.marks.append((self._show.elapsed_s, name))
         await asyncio.sleep(seconds)
