@@ -130,9 +130,9 @@ STUCK_DEMO = """
 import asyncio, os, sys
 from trimtab.cli.main import main
 from trimtab.fleet.site.launch import Launch
-from trimtab.lab import demo
+from trimtab.lab import demo, demo_show
 
-demo.LIMIT_S, demo.CLEAN_UP_S = 5.0, float(sys.argv[2])
+demo_show.LIMIT_S, demo.CLEAN_UP_S = 5.0, float(sys.argv[2])
 start_broker = Launch.start_broker
 
 async def stuck(self, name, **options):

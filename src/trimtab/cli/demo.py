@@ -13,7 +13,7 @@ from trimtab.cli import output
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from trimtab.lab.demo import Show
+    from trimtab.lab.demo_show import Show
 
 BAR: Final = 30  # characters
 
@@ -37,6 +37,7 @@ def demo(fast: bool, out: str, seed: int, as_json: bool) -> None:
 
     from trimtab.fleet import tasks
     from trimtab.lab import demo as lab
+    from trimtab.lab.demo_show import FAST, FULL, draw
     from trimtab.lab.watchdog import Stuck, Watchdog
     from trimtab.pipeline.java import java_home
 
@@ -72,13 +73,13 @@ def demo(fast: bool, out: str, seed: int, as_json: bool) -> None:
             with Watchdog(say, clean_up_s=lab.CLEAN_UP_S) as watchdog:
                 watchdog.before_exit(functools.partial(shutil.rmtree, home, ignore_errors=True))
                 watchdog.before_exit(keep_logs)
-                show = tasks.run(lab.run(Path(home), lab.FAST if fast else lab.FULL, seed, report, watchdog))
+                show = tasks.run(lab.run(Path(home), FAST if fast else FULL, seed, report, watchdog))
         except Stuck as error:
             raise click.ClickException(str(error)) from None
         finally:  # also if something went wrong
             keep_logs()
     plot = folder / "demo.png"
-    lab.draw(show, plot)
+    draw(show, plot)
     if as_json:
         output.print_json(show.as_json() | {"plot": str(plot), "log": str(log)})
         return
