@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from trimtab.errors import BadInput
+from trimtab.fleet import tasks
 from trimtab.fleet.broker.links import EXPIRE_S, Links
 
 PATIENCE_S = 30.0  # of a test that waits for what must happen
@@ -217,8 +218,7 @@ def test_who_stops_waiting_is_forgotten():
     async def scene(links):
         waiting = asyncio.create_task(links.gone(everything, PATIENCE_S))
         await a_moment()
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
+        await tasks.end(waiting)
         links.refuse("", "taxi", "cannot")
         links.heard_of("taxi", {})
         links.heard_of("tram", {})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from trimtab.cli import output
+from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
     from trimtab.fleet.broker.capacity import Capacity
@@ -45,7 +45,7 @@ def broker(
     said = {"bandwidth": bandwidth, "cores": cores, "memory": memory}
     limits = {name: getattr(known, name) if value is None else value for name, value in said.items()}
     capacity = Capacity(**limits, position=position or known.position)
-    asyncio.run(_broker(name, Path(join), listen, port, mqtt_port, area, int(stores), capacity, home, as_json))
+    tasks.run(_broker(name, Path(join), listen, port, mqtt_port, area, int(stores), capacity, home, as_json))
 
 
 async def _broker(

@@ -11,6 +11,7 @@ import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option
+from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,7 +43,7 @@ def up(
     Credentials are made once and kept in the fleet's folder, for its owner only; so are stored messages and the
     registry: the next start goes on with them.
     """
-    asyncio.run(_up(home_of(home), brokers, int(stores), tls, executors, app, controllers, measure, as_json))
+    tasks.run(_up(home_of(home), brokers, int(stores), tls, executors, app, controllers, measure, as_json))
 
 
 async def _up(

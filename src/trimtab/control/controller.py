@@ -24,6 +24,7 @@ from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
 from trimtab.control.question import Question
 from trimtab.control.record import Record
 from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.migrate.move import Phase
@@ -88,14 +89,14 @@ class Controller:
                     self._say(f"nothing can be decided: {error}")
                 await asyncio.sleep(TICK_S)
         finally:
-            renewing.cancel()
+            await tasks.end(renewing)  # or it could take the lease again
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(self._lease.give_back(), 2.0)
+                await tasks.within(2.0, self._lease.give_back())
 
     async def _renew(self) -> None:
         while True:
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
-                await asyncio.wait_for(self._lease.try_to_hold(), RENEW_S * 2)
+                await tasks.within(RENEW_S * 2, self._lease.try_to_hold())
             await asyncio.sleep(RENEW_S)
 
     def _say(self, what: str) -> None:

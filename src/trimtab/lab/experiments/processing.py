@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import names, wire
 from trimtab.fleet.site.credentials import CLIENT_FILE, read_secret
 from trimtab.lab.experiment import Bar, Job, Report, Row, grouped, markdown_table, select
@@ -76,7 +77,7 @@ class Processing:
 
     def run(self, job: Job) -> list[Row]:
         series, x = AXES[job["panel"]]
-        return [{"series": job[series], "x": job[x]} | asyncio.run(_Trial(job).run())]
+        return [{"series": job[series], "x": job[x]} | tasks.run(_Trial(job).run())]
 
     def report(self, rows: list[Row], out: Path) -> Report:
         curves = _curves(rows)
