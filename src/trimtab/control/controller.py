@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import nats.errors
 
@@ -22,19 +22,42 @@ from trimtab.control.plan import Levels, Plan
 from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
 from trimtab.control.record import Record
 from trimtab.control.sight import Sight
-from trimtab.errors import BadInput, Unreachable
+from trimtab.errors import AlreadyThere, BadInput, Moving, NoAnswer, NoLeader, Unreachable
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import (
+    ControllerStatus,
+    EmptyBroker,
+    GetStatus,
+    ListMoves,
+    MoveOrder,
+    Pause,
+    Paused,
+    PlaceNewcomer,
+    PlanReply,
+    Rebalance,
+    Resume,
+    RollBack,
+    StartMoves,
+    Stopped,
+    StopPlan,
+)
+from trimtab.fleet.protocol.hub_verbs import Home
 from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.migrate.move import Phase
+from trimtab.model.key import Key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from nats.aio.client import Client as Nats
     from nats.aio.subscription import Subscription
 
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
+    from trimtab.fleet.protocol.request import Handler
+
+    Q = TypeVar("Q")
+    R = TypeVar("R")
 
 log = logging.getLogger("trimtab.controller")
 TICK_S: Final = 0.2  # between looks at moves, and at who is there
@@ -128,9 +151,7 @@ class Controller:
             await self._tell_of_the_last(numbers[-1], doing)
         self._paused = state.get("paused") or ("from the start" if self._begins_paused else "")
         self._begins_paused = False
-        answers = {"admin.control": self._answer, "admin.place": self._place}
-        for subject, answer in answers.items():
-            self._listening.append(await self._connection.subscribe(subject, cb=wire.answering(answer)))
+        self._listening += await wire.serve(self._connection, self._handlers())
         self._say(f"{self.name} leads" + (", and goes on with a plan" if doing else ""))
 
     async def _stop_listening(self) -> None:
@@ -215,7 +236,7 @@ class Controller:
     def _refuse_if_another_leads(self) -> None:
         """After anything that may have taken long."""
         if not self._lease.held:
-            raise Unreachable(f"{self.name} does not lead any more; ask again")
+            raise NoLeader(f"{self.name} does not lead any more; ask again")
 
     # Moving.
 
@@ -261,24 +282,26 @@ class Controller:
 
     async def _order(self, progress: Progress, row: int) -> None:
         step = progress.plan.steps[row]
-        move = {"unit": "client", "client": step.client, "to": step.target}
+        order = MoveOrder(Key("client", "", step.client), step.target)
         try:
-            progress.moves[row] = (await wire.ask(self._connection, "admin.move", {"moves": [move]}, 10.0))["moves"][0]
+            progress.moves[row] = (await wire.ask(self._connection, StartMoves([order]), 10.0)).moves[0]
             state = MOVING
-        except Unreachable:  # the keeper, which is started again; or where it should go, and that will be seen
+        except NoAnswer:  # of the keeper, which is started again
             raise
-        except BadInput as error:
-            if "is moving already" in str(error):  # by somebody else's order; it is looked at again when that is over
-                return
-            state = MOVED if f"is at '{step.target}' already" in str(error) else FAILED
+        except Moving:  # by somebody else's order; it is looked at again when that is over
+            return
+        except AlreadyThere:
+            state = MOVED
+        except (BadInput, Unreachable):
+            state = FAILED
         self._pilot.came_of(time.time(), row, state)
 
     async def _follow_up(self, progress: Progress) -> None:
         rows = progress.rows(MOVING)
         if not rows:
             return
-        said = await wire.ask(self._connection, "admin.moves", {"ids": [progress.moves[row] for row in rows]}, 5.0)
-        phases = {each["id"]: each["phase"] for each in said["moves"]}
+        said = await wire.ask(self._connection, ListMoves([progress.moves[row] for row in rows]), 5.0)
+        phases = {each.id: each.phase for each in said.moves}
         for row in rows:
             phase = phases.get(progress.moves[row], str(Phase.ROLLED_BACK))
             if phase in OVER:
@@ -312,33 +335,54 @@ class Controller:
 
     # What people ask for.
 
-    async def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _handlers(self) -> list[Handler]:
+        return [
+            PlaceNewcomer.answered_by(self._place),
+            GetStatus.answered_by(self._status),
+            Pause.answered_by(self._in_turn(self._pause)),
+            Resume.answered_by(self._in_turn(self._resume)),
+            Rebalance.answered_by(self._in_turn(self._rebalance)),
+            EmptyBroker.answered_by(self._in_turn(self._empty)),
+            RollBack.answered_by(self._in_turn(self._roll_back)),
+            StopPlan.answered_by(self._in_turn(self._stop)),
+        ]
+
+    def _in_turn(self, handle: Callable[[Q], Awaitable[R]]) -> Callable[[Q], Awaitable[R]]:
+        """Requests that change something wait until the loop has no decision under way."""
+
+        async def answer(request: Q) -> R:
+            self._refuse_unless_leading()
+            async with self._deciding:
+                self._refuse_if_another_leads()
+                return await handle(request)
+
+        return answer
+
+    def _refuse_unless_leading(self) -> None:
         if not self.leads:
-            raise Unreachable("this controller does not lead any more; ask again")
-        verbs = {
-            "pause": self._pause, "resume": self._resume, "rebalance": self._rebalance,
-            "stop": self._stop, "rollback": self._roll_back, "empty": self._empty,
-        }  # fmt: skip
-        if question["verb"] == "status":  # nobody who only looks has to wait
-            return self._state() | {"memory": None, "leaving": sorted(self._pilot.loop.leaving)}
-        async with self._deciding:
-            self._refuse_if_another_leads()
-            return await verbs[question["verb"]](question)
+            raise NoLeader("this controller does not lead any more; ask again")
 
-    async def _place(self, said: dict[str, Any]) -> dict[str, Any]:
+    async def _status(self, _: GetStatus) -> ControllerStatus:
+        """Nobody who only looks has to wait."""
+        self._refuse_unless_leading()
+        state = self._state()
+        del state["memory"]
+        return ControllerStatus(**state, leaving=sorted(self._pilot.loop.leaving))
+
+    async def _place(self, request: PlaceNewcomer) -> Home:
         """The home of a client that has come for the first time, to that broker."""
-        return {"home": self._newcomers.place(str(said["home"]))}
+        return Home(self._newcomers.place(request.home))
 
-    async def _pause(self, said: dict[str, Any]) -> dict[str, Any]:
+    async def _pause(self, request: Pause) -> Paused:
         """Nothing moves by itself from now on, but for clients whose broker is away."""
-        self._paused = said.get("reason") or "by hand"
+        self._paused = request.reason or "by hand"
         await self._save()
-        return {"paused": self._paused}
+        return Paused(self._paused)
 
-    async def _resume(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _resume(self, _: Resume) -> Paused:
         self._paused = ""
         await self._save()
-        return {"paused": ""}
+        return Paused("")
 
     async def _fresh_view(self) -> View:
         view = await self._sight.view(self._pilot.loop.leaving)
@@ -351,56 +395,56 @@ class Controller:
             done, all_ = doing.count(MOVED), len(doing.plan.steps)
             raise BadInput(f"plan {doing.plan.number} is under way, {done} of {all_} moved; stop it first")
 
-    async def _rebalance(self, said: dict[str, Any]) -> dict[str, Any]:
+    async def _rebalance(self, request: Rebalance) -> PlanReply:
         """A plan now, whatever the detectors say; carried out with ``apply``."""
-        if said["apply"]:
+        if request.apply:
             self._refuse_if_busy()
         view = await self._fresh_view()
         number = self._pilot.loop.number + 1
         question = asked.rebalance(
-            number, time.time(), view, self.settings, said.get("policy"), said.get("budget"), said.get("reason")
+            number, time.time(), view, self.settings, request.policy, request.budget, request.reason
         )
-        return await self._do(view, question, apply=said["apply"])
+        return await self._do(view, question, apply=request.apply)
 
-    async def _empty(self, said: dict[str, Any]) -> dict[str, Any]:
+    async def _empty(self, request: EmptyBroker) -> PlanReply:
         """Everybody off a broker, with balance in mind; nobody else moves, and nobody comes."""
         self._refuse_if_busy()
-        name, leaving = said["broker"], self._pilot.loop.leaving
+        name, leaving = request.broker, self._pilot.loop.leaving
         homes, alive = await self._sight.homes()
         asked.refuse_to_empty(name, alive)
         leaving[name] = time.time() + LEAVE_S
         try:
             if name not in homes.values():
                 await self._save()
-                return {"plan": None, "why_not": f"nobody is at home at '{name}'", "applied": False}
+                return PlanReply(None, applied=False, why_not=f"nobody is at home at '{name}'")
             view, number = await self._sight.view(leaving), self._pilot.loop.number + 1
             if view is None:
                 others = [each for each in alive if each != name]
-                plan = asked.by_number(time.time(), homes, others, asked.leaves(name, said.get("reason")))
+                plan = asked.by_number(time.time(), homes, others, asked.leaves(name, request.reason))
                 assert plan is not None
-                return {"plan": (await self._by_hand(plan)).as_json(), "applied": True}
-            question = asked.empty(number, time.time(), self.settings, name, said.get("reason"))
+                return PlanReply((await self._by_hand(plan)).as_json(), applied=True)
+            question = asked.empty(number, time.time(), self.settings, name, request.reason)
             return await self._do(view, question, apply=True)
         except BaseException:
             leaving.pop(name, None)
             raise
 
-    async def _do(self, view: View, question: Question, *, apply: bool) -> dict[str, Any]:
+    async def _do(self, view: View, question: Question, *, apply: bool) -> PlanReply:
         made = await asyncio.to_thread(decide, view, question)
         self._refuse_if_another_leads()
         if isinstance(made, NoPlan):
-            return {"plan": None, "why_not": made.why, "applied": False}
+            return PlanReply(None, applied=False, why_not=made.why)
         applied = apply and bool(made.steps)
         if applied:
             self._pilot.loop.number = question.number
             await self._record.decided(view, question, made)
             await self._begin(made, by_hand=True)
-        return {"plan": made.as_json(), "applied": applied}
+        return PlanReply(made.as_json(), applied=applied)
 
-    async def _roll_back(self, said: dict[str, Any]) -> dict[str, Any]:
+    async def _roll_back(self, request: RollBack) -> PlanReply:
         """Everybody that a plan has moved back to where it came from."""
         self._refuse_if_busy()
-        view, which = await self._fresh_view(), said.get("plan")
+        view, which = await self._fresh_view(), request.plan
         for number in [which] if which is not None else reversed(await self._record.numbers()):
             known = await self._record.decision(number)
             if known["plan"] and "states" in (known["outcome"] or {}):
@@ -409,16 +453,16 @@ class Controller:
             raise BadInput("no plan has been carried out that could be taken back")
         if not known["plan"] or "states" not in (known["outcome"] or {}):
             raise BadInput(f"decision {number} has moved nobody: there is nothing to take back")
-        plan = asked.back(time.time(), view, Plan.from_json(known["plan"]), known["outcome"], said.get("reason"))
-        return {"plan": (await self._by_hand(plan)).as_json(), "applied": True}
+        plan = asked.back(time.time(), view, Plan.from_json(known["plan"]), known["outcome"], request.reason)
+        return PlanReply((await self._by_hand(plan)).as_json(), applied=True)
 
-    async def _stop(self, said: dict[str, Any]) -> dict[str, Any]:
+    async def _stop(self, request: StopPlan) -> Stopped:
         doing, leaving = self._pilot.progress, sorted(self._pilot.loop.leaving)
         if doing is None and not leaving:
             raise BadInput("no plan is under way")
         if doing is not None:
-            doing.drop(said.get("reason") or "stopped by hand")
+            doing.drop(request.reason or "stopped by hand")
         self._pilot.loop.leaving.clear()  # whoever was to be removed stays
         await self._save()
-        count = {name: doing.count(name) if doing else 0 for name in (MOVED, MOVING)}
-        return {"plan": doing.plan.number if doing else None, "stay": leaving} | count
+        moved, moving = (doing.count(name) if doing else 0 for name in (MOVED, MOVING))
+        return Stopped(doing.plan.number if doing else None, leaving, moved, moving)

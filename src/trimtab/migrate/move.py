@@ -22,11 +22,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from trimtab.errors import TrimtabError
 
-Unit = Literal["topic", "client", "link"]
+if TYPE_CHECKING:
+    from trimtab.model.key import Key, Unit
 
 
 class Phase(StrEnum):
@@ -50,9 +51,7 @@ class Move:
     """What moves from where to where, and how far it has come."""
 
     id: str
-    unit: Unit
-    topic: str  # empty if the unit is a client
-    client: str  # empty if the unit is a topic
+    key: Key  # can move once at a time
     source: str
     target: str
     stateful: bool = False  # a topic with a processor or with stored messages
@@ -61,13 +60,19 @@ class Move:
     reason: str = ""  # why it was rolled back, or what is left to say
 
     @property
-    def what(self) -> tuple[str, str, str]:
-        """That which moves; it can move once at a time."""
-        return self.unit, self.topic, self.client
+    def unit(self) -> Unit:
+        return self.key.unit
+
+    @property
+    def topic(self) -> str:
+        return self.key.topic
+
+    @property
+    def client(self) -> str:
+        return self.key.client
 
     def __str__(self) -> str:
-        name = " ".join(part for part in (self.topic, self.client) if part)
-        return f"{self.unit} {name} from {self.source} to {self.target}"
+        return f"{self.key} from {self.source} to {self.target}"
 
 
 # Events: what has happened.

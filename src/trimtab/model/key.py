@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from trimtab.errors import BadInput
-from trimtab.model.placement import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trimtab.model.placement import Unit
+Unit = Literal["topic", "client", "link"]  # what must stay together
+UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 
 
 class Key(NamedTuple):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from trimtab.errors import BadKnob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from trimtab.fleet.protocol.entries import ClientEntry
 
 LISTED_S: Final = 5.0  # agents list who is there every two seconds; one list may be late
 YEARS_S: Final = 10 * 365 * 86_400.0
@@ -39,10 +41,10 @@ class Absent:
         for name in clients:
             self._seen[name] = now
 
-    def overdue(self, clients: Mapping[str, dict[str, Any]], alive: Iterable[str], now: float) -> list[str]:
+    def overdue(self, clients: Mapping[str, ClientEntry], alive: Iterable[str], now: float) -> list[str]:
         """Those to be forgotten. While its broker is away, nobody can say whether a client is there."""
         up = set(alive)
-        seen = {name: self._seen.get(name, now) if each["home"] in up else now for name, each in clients.items()}
+        seen = {name: self._seen.get(name, now) if each.home in up else now for name, each in clients.items()}
         self._seen = seen
         limits = {True: self._patience.forget_s, False: self._patience.forget_unnamed_s}
-        return [name for name, each in clients.items() if now - seen[name] > limits[each.get("returns", True)]]
+        return [name for name, each in clients.items() if now - seen[name] > limits[each.returns]]
