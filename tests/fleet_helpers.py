@@ -7,11 +7,16 @@ import threading
 from typing import TYPE_CHECKING
 
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import ListMoves, MoveOrder, StartMoves
 from trimtab.fleet.sdk.client import connect
 from trimtab.fleet.site.launch import Launch
+from trimtab.migrate.move import Phase
+from trimtab.model.key import Key
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from trimtab.fleet.protocol.entries import MoveRecord
 
 BROKERS = ("b1", "b2", "b3")
 
@@ -51,23 +56,23 @@ class RunningFleet:
     def client(self, name: str, home: str = "b1", **more):
         return connect(self.home, name=name, home=home, **more)
 
-    def ask(self, subject: str, question: dict):
+    def ask(self, request, **more):
         async def ask():
-            return await wire.ask(await self.launch.admin(), subject, question, 10.0)
+            return await wire.ask(await self.launch.admin(), request, 10.0, **more)
 
         return self.do(ask())
 
-    async def aask(self, subject: str, question: dict):
-        return await asyncio.to_thread(self.ask, subject, question)
+    async def aask(self, request, **more):
+        return await asyncio.to_thread(self.ask, request, **more)
 
-    async def move(self, **order) -> dict:
-        ids = (await self.aask("admin.move", {"moves": [order]}))["moves"]
+    async def move(self, unit, to, topic="", client="") -> MoveRecord:
+        ids = (await self.aask(StartMoves([MoveOrder(Key(unit, topic, client), to)]))).moves
 
         async def over():
-            return (await self.aask("admin.moves", {"ids": ids}))["moves"][0]["phase"] in ("done", "rolled back")
+            return Phase((await self.aask(ListMoves(ids))).moves[0].phase).over
 
         await until(over)
-        return (await self.aask("admin.moves", {"ids": ids}))["moves"][0]
+        return (await self.aask(ListMoves(ids))).moves[0]
 
 
 async def until(condition, limit_s: float = 20.0):

@@ -22,6 +22,7 @@ from trimtab.control.decide import NoPlan, Question, warm_up
 from trimtab.control.lease import VALID_S, Lease
 from trimtab.control.record import Record
 from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.fleet.protocol.admin_verbs import GetStatus, ListBrokers, ListClients, Rebalance
 from trimtab.fleet.protocol.streams import CONTROL
 
 SETTINGS = "[control]\nperiod_s = 0.5\nbudget = 1.0\nbudget_s = 1.0\ncool_s = 0.1\n"
@@ -40,8 +41,8 @@ class Controlled(MeasuredFleet):
 
         self.do(controllers())
 
-    def control(self, verb, **more):
-        return self.ask("admin.control", {"verb": verb} | more)
+    def status(self):
+        return self.ask(GetStatus())
 
     async def record(self, work):
         async def run():
@@ -133,9 +134,9 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
 def test_what_cannot_be_done_is_said_in_a_sentence(controlled):
     async def scenario():
         async with people(controlled):
-            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["load"] is not None))
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().load is not None))
             await asyncio.to_thread(controlled.control, "pause", reason="test")  # or a plan may begin
-            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None), 30.0)
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None), 30.0)
             for verb, more, sentence in (
                 ("stop", {}, "no plan is under way"),
                 ("rollback", {"plan": 999_999}, "there is no decision '999999'"),
@@ -158,8 +159,8 @@ def test_a_newcomer_without_a_wish_goes_where_there_is_room(controlled):
         async with people(controlled):
             await until(lambda: _level(controlled), 30.0)
             await asyncio.to_thread(controlled.control, "pause", reason="test")
-            homes = (await controlled.aask("admin.state", {"kind": "client"}))["entries"]
-            heavy = [int(name[1:]) for name, each in homes.items() if name.startswith("p") and each["home"] == "b1"]
+            homes = (await controlled.aask(ListClients())).entries
+            heavy = [int(name[1:]) for name, each in homes.items() if name.startswith("p") and each.home == "b1"]
             controlled.rates = np.full(CLIENTS, 1000.0)
             controlled.rates[heavy] = 9000.0
 
@@ -193,11 +194,11 @@ def test_a_broker_comes_is_filled_and_goes_again(controlled):
                 return await controlled.homes() == Counter(b1=6, b2=6, b3=6, b4=6)
 
             await until(level, 40.0)
-            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None))
             gone = await asyncio.to_thread(run, "remove-broker", "b4", home=controlled.home)
             assert "b4 is removed" in gone.output
             assert (await controlled.homes())["b4"] == 0
-            assert "b4" not in (await controlled.aask("admin.state", {"kind": "broker"}))["entries"]
+            assert "b4" not in (await controlled.aask(ListBrokers())).entries
 
     asyncio.run(scenario())
 
@@ -218,14 +219,14 @@ def test_a_killed_brokers_clients_are_served_elsewhere_and_a_standby_takes_over(
             assert (await controlled.homes()).total() == CLIENTS
 
             # The leader dies; another one leads, and the fleet goes on being looked after.
-            before = (await asyncio.to_thread(controlled.control, "status"))["leader"]
+            before = (await asyncio.to_thread(controlled.status)).leader
             for child in list(controlled.launch.supervisor.children):
                 if child.name.startswith("controller") and f"{before} leads" in child.log.read_text():
                     os.kill(child.pid, signal.SIGKILL)
 
             async def another():
                 with contextlib.suppress(BadInput):
-                    return (await asyncio.to_thread(controlled.control, "status"))["leader"] != before
+                    return (await asyncio.to_thread(controlled.status)).leader != before
 
             await until(another, 20.0)
             await asyncio.to_thread(controlled.do, controlled.launch.start_broker("b2"))
@@ -245,7 +246,7 @@ def test_nobody_moves_because_the_keeper_was_away(controlled, how):
     async def scenario():
         async with people(controlled):
             await until(lambda: _level(controlled), 30.0)
-            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None))
             numbers = await controlled.record(lambda record: record.numbers())
             keeper = controlled.launch.supervisor.find("keeper")
             if how == "killed":
@@ -259,7 +260,7 @@ def test_nobody_moves_because_the_keeper_was_away(controlled, how):
 
             async def answers():
                 with contextlib.suppress(BadInput):
-                    return len((await controlled.aask("admin.state", {"kind": "broker"}))["alive"]) == 3
+                    return len((await controlled.aask(ListBrokers())).alive) == 3
 
             await until(answers, 20.0)
             for _ in range(30):
@@ -291,11 +292,11 @@ def test_a_broker_that_is_away_for_good_can_be_removed(controlled):
             await asyncio.to_thread(controlled.do, controlled.launch.end_broker("b8", kill=True))
 
             async def away():
-                return "b8" not in (await controlled.aask("admin.state", {"kind": "broker"}))["alive"]
+                return "b8" not in (await controlled.aask(ListBrokers())).alive
 
             async def nobody_there():
-                known = (await controlled.aask("admin.state", {"kind": "client"}))["entries"]
-                return all(each["home"] != "b8" for each in known.values())
+                known = (await controlled.aask(ListClients())).entries
+                return all(each.home != "b8" for each in known.values())
 
             await until(away, 20.0)
             await until(nobody_there, 30.0)
@@ -336,7 +337,7 @@ def test_a_broker_that_is_level_but_full_is_relieved(controlled):
     async def scenario():
         async with people(controlled):
             await until(lambda: _level(controlled), 30.0)
-            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None))
             controlled.cores = {"b1": 0.95 * os.cpu_count()}
 
             async def relieved():
@@ -344,7 +345,7 @@ def test_a_broker_that_is_level_but_full_is_relieved(controlled):
 
             try:
                 await until(relieved, 30.0)
-                await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+                await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None))
             finally:
                 controlled.cores = {}  # so it has helped
             numbers = await controlled.record(lambda record: record.numbers())
@@ -371,7 +372,7 @@ async def _level(fleet) -> bool:
 def test_a_leader_that_slept_finds_another_and_stands_by(controlled):
     def leader():
         with contextlib.suppress(BadInput):
-            return controlled.control("status")["leader"]
+            return controlled.status().leader
 
     def leads(child):
         """It said so, and nothing else since."""
@@ -426,13 +427,13 @@ def test_without_a_measurement_it_says_what_it_waits_for(controlled):
 
         async def scenario():
             def waits():
-                return "waiting for a measurement" in controlled.control("status")["says"]
+                return "waiting for a measurement" in controlled.status().says
 
             await until(lambda: asyncio.to_thread(waits), 60.0)
 
         asyncio.run(scenario())
         with pytest.raises(BadInput, match="no measurement of the fleet"):
-            controlled.control("rebalance", apply=False)
+            controlled.ask(Rebalance(apply=False))
     finally:
         controlled.measuring = True
 

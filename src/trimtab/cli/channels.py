@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option, state
+from trimtab.cli.fleet import answer, home_option
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.admin_verbs import ListChannels
 
 
 @click.command()
@@ -13,16 +15,16 @@ from trimtab.cli.fleet import home_option, state
 @output.json_option
 def channels(home: str | None, as_json: bool) -> None:
     """Channels with their application, parameters and period."""
-    known = state(home, "channel")["entries"]
+    known = answer(home, ListChannels()).entries
     if as_json:
-        output.print_json([{"channel": name, **value} for name, value in sorted(known.items())])
+        output.print_json([{"channel": name, **coding.plain(value)} for name, value in sorted(known.items())])
         return
     rows = [
         (
             name,
-            value["app"],
-            ", ".join(f"{parameter}: {kind}" for parameter, kind in value["parameters"].items()),
-            f"{value['period_s']:g} s" if value["period_s"] else "continuous",
+            value.app,
+            ", ".join(f"{parameter}: {kind}" for parameter, kind in value.parameters.items()),
+            f"{value.period_s:g} s" if value.period_s else "continuous",
         )
         for name, value in sorted(known.items())
     ]

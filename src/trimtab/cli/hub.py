@@ -35,7 +35,12 @@ async def _hub(home: Path, listen: str, port: int | None, leaf: int | None, exec
     from trimtab.fleet.site.launch import Launch
 
     config = load()
-    options: dict[str, Any] = {"tls": config.tls, "executors": executors, "on_restart": told, "patience": config.hub}
+    options: dict[str, Any] = {
+        "tls": config.tls,
+        "executors": executors,
+        "on_restart": told,
+        "hub_settings": config.hub,
+    }
     async with Launch(home, host=listen, **options) as launch:
         await launch.start_hub(port, leaf)
         await launch.ready([])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_of, home_option, state
+from trimtab.cli.fleet import answer, home_of, home_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,12 +30,13 @@ def subscribe(
 ) -> None:  # fmt: skip
     """Subscribe to CHANNEL with these parameters and print its results."""
     from trimtab.errors import BadInput, UnknownName
+    from trimtab.fleet.protocol.admin_verbs import ListChannels
     from trimtab.fleet.protocol.types import parse_text
 
-    known = state(home, "channel")["entries"]
+    known = answer(home, ListChannels()).entries
     if channel not in known:
         raise UnknownName("channel", channel, sorted(known))
-    types = known[channel]["parameters"]
+    types = known[channel].parameters
     values = {}
     for each in params:
         key, equals, text = each.partition("=")

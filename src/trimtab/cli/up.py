@@ -63,7 +63,7 @@ async def _up(
         "executors": executors,
         "on_restart": told,
         "capacity": config.broker,
-        "patience": config.hub,
+        "hub_settings": config.hub,
     }
     async with Launch(home, tls=chosen, **options) as launch:
         with output.progress(quiet=as_json) as bar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from trimtab.fleet.protocol import subjects
 from trimtab.pipeline.nats.jetstream import JetStream
 from trimtab.pipeline.sql.share import RANK, SUB
 
@@ -46,7 +47,7 @@ def publisher(
                     counts["rows"] += len(some)
                     head = f'{{"execution": {execution}, "at": "{at}", "part": {part}, "rows": ['
                     data = f"{head}{', '.join(some)}]}}".encode()
-                    yield f"res.{channel}.{sub}", data, identity
+                    yield subjects.result(channel, sub), data, identity
 
         with JetStream(server) as jetstream:
             counts["repeated"] = jetstream.publish(messages())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import random
@@ -20,11 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import nats.errors
 
-from trimtab.errors import BadInput, Unreachable
+from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import names, wire
+from trimtab.fleet.protocol import coding, names, subjects, wire
+from trimtab.fleet.protocol.agent_verbs import FindRoute, Hello, RefuseMove
+from trimtab.fleet.protocol.entries import Change, ClientEntry, Topic
+from trimtab.fleet.protocol.hub_verbs import CreateTopic, DeleteTopic
 from trimtab.fleet.protocol.message import Stamper
-from trimtab.fleet.protocol.registry import Topic
+from trimtab.fleet.protocol.registry import client_entry
 from trimtab.fleet.sdk.addresses import Addresses
 from trimtab.fleet.sdk.base import Base
 from trimtab.fleet.sdk.channels import ChannelClient
@@ -117,9 +119,9 @@ class Client:
             raise BadInput(f"there is no broker '{wanted}' to be the home of '{self.name}'; known: {known}")
         base = await self._wires.first(wanted)
         try:
-            answer = await base.ask("hello", self._about(wanted))
-            self._addresses.learn(answer)
-            self.home = answer["home"]
+            welcomed = await base.ask(self._hello(wanted))
+            self._addresses.learn(welcomed)
+            self.home = welcomed.home
             base.users.add(self)
             if self.home != base.broker:
                 with contextlib.suppress(Unreachable):  # a home that is away; anybody can answer questions
@@ -127,7 +129,7 @@ class Client:
                     await self._wires.let_go(base, self)
                     base = better
             await self._base.settle(base)
-            await self._base.hear(f"route.client.{self.name}", self._home_changed)
+            await self._base.hear(subjects.change(client_entry(self.name)), self._home_changed)
         except BaseException:
             await self._wires.close()
             raise
@@ -151,7 +153,7 @@ class Client:
     async def move_to(self, position: tuple[float, float]) -> None:
         """The client is somewhere else now: latitude and longitude in degrees."""
         self.position = position
-        await self._base.wire.ask("hello", {"position": position})
+        await self._base.wire.ask(Hello(self.name, position=position))
 
     async def create_topic(self, name: str, **settings: Any) -> str:
         """Create a topic, or find that it exists with the same settings; where it is hosted.
@@ -159,34 +161,27 @@ class Client:
         Settings: ``broker``, ``unit`` (topic, client or link), ``processor`` (module:function), ``spool``,
         ``limit_ms``, ``persistent``, ``replicas``.
         """
-        Topic(name, **({"broker": ""} | settings))  # bad settings never leave this process
-        question = {"name": name, **({"broker": ""} | settings)}
-        if not question["broker"]:
-            existing = await self.topic(name)
-            question["broker"] = existing.broker if existing else self.home
-        return str((await wire.ask(self._base.nats, "ask.hub.create", question, 35.0))["broker"])
+        topic = Topic(name, **({"broker": ""} | settings))  # bad settings never leave this process
+        return (await wire.ask(self._base.nats, CreateTopic(topic, self.position), 35.0)).broker
 
     async def topic(self, name: str) -> Topic | None:
         """What is known of a topic; None if there is none of that name."""
         try:
-            answer = await self._base.wire.ask("route", {"topic": names.topic_name(name)})
-        except Unreachable:
-            raise
-        except BadInput as error:
-            if "there is no topic" in str(error):
+            return (await self._base.wire.ask(FindRoute(self.name, names.topic_name(name)))).topic
+        except UnknownName as error:
+            if error.what == "topic":
                 return None
             raise
-        return Topic(name, **answer["topic"])
 
     async def delete_topic(self, name: str) -> None:
-        await wire.ask(self._base.nats, "ask.hub.delete", {"name": names.topic_name(name)}, 35.0)
+        await wire.ask(self._base.nats, DeleteTopic(names.topic_name(name)), 35.0)
 
     async def route(self, topic: str) -> str:
         """The broker that serves the topic to this client."""
         known = self._routes.get(topic)
         if known is not None:
             return known.broker
-        return str((await self._base.wire.ask("route", {"topic": topic}))["broker"])
+        return (await self._base.wire.ask(FindRoute(self.name, topic))).broker
 
     # Messages.
 
@@ -244,7 +239,7 @@ class Client:
             if asyncio.iscoroutine(result):
                 await result
 
-        await self._base.hear(names.dead(names.topic_name(topic)), heard)
+        await self._base.hear(subjects.dead(names.topic_name(topic)), heard)
         await self._base.nats.flush()
 
     # Channels.
@@ -273,19 +268,19 @@ class Client:
 
     # Where this client is.
 
-    def _about(self, home: str | None) -> dict[str, Any]:
-        return {"home": home, "position": self.position, "returns": self._returns}
+    def _hello(self, home: str | None) -> Hello:
+        return Hello(self.name, home, self.position, self._returns)
 
     async def _introduce(self) -> None:
         """This client was away for so long that the fleet has forgotten it."""
         with contextlib.suppress(BadInput, nats.errors.Error, OSError):
-            await self._base.wire.ask("hello", self._about(self.home))
+            await self._base.wire.ask(self._hello(self.home))
             await self._channels.renew()
 
     async def _home_changed(self, raw: Any) -> None:
-        value = json.loads(raw.data)["value"]
-        if value is not None and value["home"] != self.home:
-            self._start(self._change_home(value["home"]))
+        entry = coding.decode(raw.data, Change).entry()
+        if isinstance(entry, ClientEntry) and entry.home != self.home:
+            self._start(self._change_home(entry.home))
 
     async def _change_home(self, home: str) -> None:
         old = self._base.wire
@@ -298,7 +293,7 @@ class Client:
                 raise Unreachable(f"'{home}' does not answer")
         except (BadInput, nats.errors.Error, OSError) as error:
             reason = f"client '{self.name}' cannot reach '{home}': {error}"
-            await old.tell("refuse", {"topic": "", "reason": reason})
+            await old.tell(RefuseMove(self.name, "", reason))
             return
         self.home = home
         await self._settle_at(new, old)
@@ -351,28 +346,25 @@ class Client:
                     await self._channels.tell_position()
             up = [each for each in self._wires if each.nats.is_connected]
             for error in await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True):
-                if isinstance(error, Exception) and not isinstance(error, BadInput):
+                if isinstance(error, Exception) and not isinstance(error, BadInput | Unreachable):
                     log.error("client %s: %r", self.name, error)
 
     async def _mend(self) -> None:
         await self._routes.mend()
         if self._wires.is_gone(self._base.wire):
-            with contextlib.suppress(BadInput):
+            with contextlib.suppress(BadInput, Unreachable):  # then at the next report
                 await self._base.settle(await self._wires.to(self.home, self))
 
     async def _report_to(self, to: Wire) -> None:
-        question = self._routes.report(to.broker) | {"home": self.home, "leaves": self._closing}
-        if self._closing:
-            question["links"] = {}
-        answer = await to.ask("report", question, timeout_s=2.0)
-        if answer["mark"] != self._addresses.mark:
+        answer = await to.ask(self._routes.report(to.broker, self.home, leaves=self._closing), timeout_s=2.0)
+        if answer.mark != self._addresses.mark:
             await self._routes.learn()
-        elsewhere = answer["home"] != self.home or (answer.get("home_alive") and to.broker != self.home)
+        elsewhere = answer.home != self.home or (answer.home_alive and to.broker != self.home)
         if elsewhere and to is self._base.wire:
-            self._start(self._change_home(answer["home"]))
-        self._routes.told(answer["stale"])
+            self._start(self._change_home(answer.home))
+        self._routes.told(answer.stale)
         at_it = self._introducing is not None and not self._introducing.done()
-        if not (answer["known"] or at_it or self._closing) and to is self._base.wire:
+        if not (answer.known or at_it or self._closing) and to is self._base.wire:
             self._introducing = self._start(self._introduce())
 
     async def _on_error(self, error: Exception) -> None:

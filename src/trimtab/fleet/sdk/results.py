@@ -15,7 +15,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol import coding, names, subjects
+from trimtab.fleet.protocol.hub_verbs import ResultRecord
+from trimtab.fleet.protocol.message import places
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     Callback = Callable[["Result"], Awaitable[None] | None]
 
 log = logging.getLogger("trimtab.client")
-SEQUENCE: Final = "Nats-Sequence"
-BEFORE: Final = "Nats-Last-Sequence"
 FETCH: Final = f"$JS.{names.HUB}.API.DIRECT.GET.results"
 FETCH_S: Final = 2.0
 WAITING: Final = 1_000  # results kept for whoever iterates; the rest stays at the hub until then
@@ -102,16 +102,15 @@ class Followed:
 
     @property
     def subject(self) -> str:
-        return f"c.{self.channel}.{self.id}"
+        return subjects.channel(self.channel, self.id)
 
     @property
     def stored_as(self) -> str:
-        return f"res.{self.channel}.{self.id}"
+        return subjects.result(self.channel, self.id)
 
     async def came(self, raw: Msg, nats: Nats) -> None:
         """A result, as it was stored."""
-        headers = raw.headers or {}
-        seq, before = int(headers.get(SEQUENCE, 0)), int(headers.get(BEFORE, 0))
+        seq, before = places(raw.headers)
         async with self._turn:
             if seq <= self.seen:
                 return
@@ -128,14 +127,13 @@ class Followed:
         while upto is None or self.seen < upto:
             question = {"seq": self.seen + 1, "next_by_subj": self.stored_as}
             reply = await nats.request(FETCH, json.dumps(question).encode(), timeout=FETCH_S)
-            headers = reply.headers or {}
-            if headers.get("Status"):  # no more, or it has been kept long enough
+            if (reply.headers or {}).get("Status"):  # no more, or it has been kept long enough
                 return
-            await self._deliver(int(headers[SEQUENCE]), reply.data)
+            await self._deliver(places(reply.headers)[0], reply.data)
 
     async def _deliver(self, seq: int, data: bytes) -> None:
-        known = json.loads(data)
-        result = Result(self.channel, self.id, known["execution"], known["at"], known["rows"], seq)
+        known = coding.decode(data, ResultRecord)
+        result = Result(self.channel, self.id, known.execution, known.at, known.rows, seq)
         for taker in list(self.takers):
             await taker.take(result)
         self.seen = seq
