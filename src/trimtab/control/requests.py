@@ -36,7 +36,7 @@ def rebalance(number: int, at: float, view: View, settings: Settings, wanted: Re
     return Question(
         number, at, because("asked for", wanted.reason), name, settings.seed + number, 0.0, most,
         overload=settings.overload, messages=settings.messages, alpha=settings.alpha, beta=settings.beta,
-        gather=settings.gather, knobs=own | typed(policy, wanted.knobs),
+        gather=settings.gather, knobs=own | typed(policy, wanted.knobs or {}),
     )  # fmt: skip
 
 

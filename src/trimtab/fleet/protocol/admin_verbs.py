@@ -233,8 +233,8 @@ class Rebalance(AdminRequest[PlanReply]):
     apply: bool = False
     policy: str | None = None
     budget: float | None = None
-    knobs: dict[str, Any] = {}  # of the policy
     reason: str = ""
+    knobs: dict[str, Any] | None = None  # of the policy
 
 
 class ApplyMoves(AdminRequest[PlanReply]):
