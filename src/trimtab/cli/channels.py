@@ -12,7 +12,7 @@ from trimtab.cli.fleet import home_option, state
 @home_option
 @output.json_option
 def channels(home: str | None, as_json: bool) -> None:
-    """Channels with their application, parameters and period."""
+    """Channels with their application, parameters, period, and rows that were too large to be sent."""
     known = state(home, "channel")["entries"]
     if as_json:
         output.print_json([{"channel": name, **value} for name, value in sorted(known.items())])
@@ -23,7 +23,10 @@ def channels(home: str | None, as_json: bool) -> None:
             value["app"],
             ", ".join(f"{parameter}: {kind}" for parameter, kind in value["parameters"].items()),
             f"{value['period_s']:g} s" if value["period_s"] else "continuous",
+            f"{value['left_out']:,}",
         )
         for name, value in sorted(known.items())
     ]
-    output.print_table(f"{len(rows)} channels", ["channel", "application", "parameters", "period"], rows, left=range(3))
+    columns = ["channel", "application", "parameters", "period", "rows left out"]
+    reasons = [f"{name}: {value['reason']}" for name, value in sorted(known.items()) if value["left_out"]]
+    output.print_table(f"{len(rows)} channels", columns, rows, left=range(3), note="\n".join(reasons) or None)

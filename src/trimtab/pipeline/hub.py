@@ -9,8 +9,8 @@ from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.streams import LEDGER
 from trimtab.fleet.site.launch import admin_connection
-from trimtab.pipeline import ledger
 from trimtab.pipeline.feeds import streams_of
 from trimtab.pipeline.nats.wire import Server
 
@@ -51,7 +51,7 @@ async def _prepare(fleet: Fleet, app: App) -> None:
                     discard=DiscardPolicy.OLD,
                 ))  # fmt: skip
         await _make(connection, StreamConfig(
-            name=ledger.STREAM, subjects=["ledger.*.*.*"], storage=StorageType.FILE, max_msgs_per_subject=1,
+            name=LEDGER, subjects=["ledger.*.*.*"], storage=StorageType.FILE, max_msgs_per_subject=1,
             allow_direct=True,
         ))  # fmt: skip
         channels: dict[str, Any] = {

@@ -24,7 +24,7 @@ from nats.js.errors import NotFoundError
 from trimtab.errors import BadInput, UnknownName
 from trimtab.fleet.protocol import names
 from trimtab.fleet.protocol.latest import latest
-from trimtab.fleet.protocol.streams import BACKEND, MOST, RESULTS, SUBSCRIPTIONS
+from trimtab.fleet.protocol.streams import BACKEND, LEDGER, MOST, RESULTS, SUBSCRIPTIONS, ledger_subject
 from trimtab.fleet.protocol.types import check_value, subscription_id
 
 if TYPE_CHECKING:
@@ -89,6 +89,19 @@ class Channels:
             "ask.hub.seen": self.seen,
             "admin.channels": self.declare,
         }
+
+    async def entries(self) -> dict[str, dict[str, Any]]:
+        """Every channel as it was declared, and how many rows of its results were too large to be sent."""
+        known = self._registry.of_kind("channel")
+        subjects = {name: ledger_subject(each["app"], "channel", name) for name, each in known.items()}
+        executions: dict[str, Any] = {}
+        with contextlib.suppress(NotFoundError):  # the first pipeline makes the ledger
+            await self._connection.jetstream().stream_info(LEDGER)
+            found = await latest(self._connection, LEDGER, list(subjects.values()))
+            executions = {subject: json.loads(message.data) for subject, message in found.items()}
+        none = {"left_out": 0, "reason": ""}
+        last = {name: none | executions.get(subjects[name], {}) for name in known}
+        return {name: {**each, **{key: last[name][key] for key in none}} for name, each in known.items()}
 
     def _retention_s(self) -> float:
         known = self._registry.of_kind("channel").values()

@@ -321,7 +321,8 @@ class Keeper:
         kind = question["kind"]
         if kind not in KINDS:
             raise UnknownName("kind", kind, KINDS)
-        state: dict[str, Any] = {"entries": self.registry.of_kind(kind), "alive": self.alive()}
+        entries = await self.channels.entries() if kind == "channel" else self.registry.of_kind(kind)
+        state: dict[str, Any] = {"entries": entries, "alive": self.alive()}
         state["heard"] = self.presence.heard()  # of those, who has called since this keeper began
         if question.get("reports"):
             state["reports"] = self.reports
