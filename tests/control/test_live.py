@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import threading
 from collections import Counter
@@ -129,6 +130,50 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
             await until(level, 30.0)
 
     asyncio.run(scenario())
+
+
+def test_people_give_orders_to_a_controller(controlled):
+    """In words, and answered in words: all that the tests above and below ask for as JSON."""
+
+    async def said(*words):
+        return (await asyncio.to_thread(run, *words, home=controlled.home)).output
+
+    async def scenario():
+        async with people(controlled):
+            await until(lambda: _level(controlled), 30.0)
+            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            assert "nothing moves by itself" in await said("pause", "--reason", "a test of words")
+            assert "a test of words" in await said("status")
+            controlled.rates = np.full(CLIENTS, 1000.0)
+            homes = (await controlled.aask(ListClients())).entries
+            heavy = [int(name[1:]) for name, each in homes.items() if name.startswith("p") and each.home == "b1"]
+            controlled.rates[heavy] = 9000.0
+
+            async def seen():
+                load = (await asyncio.to_thread(controlled.control, "status"))["brokers"]
+                return load["b1"] > 5 * load["b2"]
+
+            await until(seen)
+            dry = await said("rebalance")
+            assert ", not carried out: " in dry
+            assert "carry it out with --apply" in dry
+            assert await _level(controlled)
+            carried = await said("rebalance", "--apply", "--reason", "words")
+            assert ", carried out: " in carried
+            assert re.search(r"│ b1\s*│ b[23]\s*│", carried)
+            assert not await _level(controlled)
+            number = re.search(r"plan (\d+),", carried).group(1)
+            assert ", carried out: " in await said("rollback", number)
+            assert await _level(controlled)
+            controlled.rates = np.full(CLIENTS, 1000.0)
+            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["load"]["spread"] < 0.1))
+            assert await said("resume") == "the controller goes on\n"
+            assert "│ paused" not in await said("status")
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        controlled.rates = np.full(CLIENTS, 1000.0)
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence(controlled):

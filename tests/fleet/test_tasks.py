@@ -90,7 +90,7 @@ def test_a_loop_of_requests_to_a_real_server_ends_after_a_swallowed_cancellation
 
         async def requests():
             while True:
-                await wire.ask(connection, "admin.state", {"kind": "broker"})
+                await wire.ask(connection, ListBrokers())
 
         task = asyncio.create_task(requests())
         await until(lambda: connection._resp_map)

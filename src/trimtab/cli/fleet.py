@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from trimtab.fleet.protocol import wire
-from trimtab.fleet.sdk.client import DEFAULT_HOME, HOME_VARIABLE, fleet_home
+from trimtab.fleet.sdk.client_file import DEFAULT_HOME, HOME_VARIABLE, fleet_home
 from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
 from trimtab.fleet.site.launch import admin_connection
 

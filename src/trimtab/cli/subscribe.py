@@ -61,10 +61,16 @@ async def _subscribe(
         async for result in subscription:
             if as_json:
                 shown = {"channel": channel, "execution": result.execution, "at": result.at, "rows": result.rows}
+                shown |= {"part": result.part, "parts": result.parts}
+                shown |= {"left_out": result.left_out, "reason": result.reason}
                 click.echo(json.dumps(shown, ensure_ascii=False))
             else:
+                of = f" part {result.part} of {result.parts}" if result.parts > 1 else ""
+                head = f"{result.at} #{result.execution}{of}"
                 for row in result.rows:
-                    click.echo(f"{result.at} #{result.execution}  " + "  ".join(f"{k}={v}" for k, v in row.items()))
+                    click.echo(f"{head}  " + "  ".join(f"{k}={v}" for k, v in row.items()))
+                if result.left_out:
+                    click.echo(f"{head}  {result.left_out:,} rows left out: {result.reason}")
             sys.stdout.flush()
             got += 1
             if count is not None and got >= count:

@@ -34,7 +34,7 @@ from trimtab.model.positions import EARTH_KM
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from trimtab.fleet.protocol.entries import ChannelEntry
+    from trimtab.fleet.protocol.admin_verbs import ChannelState
     from trimtab.fleet.sdk.client import Client
     from trimtab.fleet.sdk.results import ChannelSubscription, Result
 
@@ -138,7 +138,7 @@ async def run(
     return outcome
 
 
-async def _fleet(home: Path) -> tuple[list[str], dict[str, ChannelEntry]]:
+async def _fleet(home: Path) -> tuple[list[str], dict[str, ChannelState]]:
     """Brokers that are up, and channels."""
     connection = await admin_connection(Fleet.load(home / FLEET_FILE))
     try:

@@ -9,7 +9,7 @@
 | PREPARING | the target gets ready: loads the processor, copies what is stored, listens along | the target forgets it |
 | HANDING_OVER | the source stops and gives its state to the target (topics that have one) | the source goes on |
 | SWITCHING | the registry's route changes: the one moment at which the move becomes true | the source goes on |
-| ACTIVATING | the target opens for stored messages, or begins to process if the source is dead | tried until it answers |
+| ACTIVATING | the target opens for stored messages, or processes if the source is dead | tried until it answers |
 | DRAINING | clients open the new route, catch up, leave the old one | a client that is lost follows when it is back |
 
 A move is make before break all the way: until SWITCHING nothing a client can see has changed, after it the new

@@ -17,17 +17,19 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from nats.js.api import RePublish, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
 from trimtab.errors import BadInput, UnknownName
 from trimtab.fleet.protocol import coding, names, subjects
-from trimtab.fleet.protocol.admin_verbs import Count, DeclareChannels
+from trimtab.fleet.protocol.admin_verbs import ChannelState, Count, DeclareChannels
 from trimtab.fleet.protocol.hub_verbs import (
     BackendRecord,
     ChannelId,
     ChannelPlace,
     LastResult,
+    LeftOut,
     SeenResults,
     SubscribeChannels,
     Subscribed,
@@ -37,7 +39,7 @@ from trimtab.fleet.protocol.hub_verbs import (
 from trimtab.fleet.protocol.latest import latest
 from trimtab.fleet.protocol.registry import channel_entry
 from trimtab.fleet.protocol.request import Done
-from trimtab.fleet.protocol.streams import BACKEND, MOST, RESULTS, SUBSCRIPTIONS
+from trimtab.fleet.protocol.streams import BACKEND, LEDGER, MOST, RESULTS, SUBSCRIPTIONS
 from trimtab.fleet.protocol.subjects import ANY
 from trimtab.fleet.protocol.types import check_value, subscription_id
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from nats.aio.client import Client as Nats
+    from nats.aio.msg import Msg
     from nats.js import JetStreamContext
     from nats.js.kv import KeyValue
 
@@ -106,6 +109,23 @@ class Channels:
             SeenResults.answered_by(self.seen),
             DeclareChannels.answered_by(self.declare),
         ]
+
+    async def states(self) -> dict[str, ChannelState]:
+        """Every channel as it was declared, and how many rows of its results were too large to be sent."""
+        known = self._registry.channels()
+        subject = {name: subjects.ledger(each.app, "channel", name) for name, each in known.items()}
+        newest: dict[str, Msg] = {}
+        with contextlib.suppress(NotFoundError):  # the first pipeline makes the ledger
+            await self._connection.jetstream().stream_info(LEDGER)
+            newest = await latest(self._connection, LEDGER, list(subject.values()))
+        found = {
+            name: coding.decode(newest[subject[name]].data, LeftOut) if subject[name] in newest else LeftOut()
+            for name in known
+        }
+        return {
+            name: ChannelState(**msgspec.structs.asdict(each), left_out=found[name].left_out, reason=found[name].reason)
+            for name, each in known.items()
+        }
 
     def _retention_s(self) -> float:
         return max([RETENTION_S, *(each.retention_s for each in self._registry.channels().values())])

@@ -9,6 +9,7 @@ from trimtab.errors import BadInput, UnknownName
 from trimtab.fleet.protocol import names
 from trimtab.fleet.protocol.admin_verbs import (
     Begun,
+    ChannelState,
     CordonBroker,
     Count,
     DrainBroker,
@@ -26,7 +27,7 @@ from trimtab.fleet.protocol.admin_verbs import (
     StartMoves,
     UncordonBroker,
 )
-from trimtab.fleet.protocol.entries import BrokerEntry, ChannelEntry, ClientEntry, CordonEntry, LinkEntry, Topic
+from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
 from trimtab.fleet.protocol.registry import broker_entry, cordon_entry, entry_name
 from trimtab.fleet.protocol.request import Done
 from trimtab.model.key import Key
@@ -76,8 +77,8 @@ class Operators:
     async def _brokers(self, request: ListBrokers) -> Entries[BrokerEntry]:
         return self._listed(self._keeper.registry.brokers(), request.reports)
 
-    async def _channels(self, request: ListChannels) -> Entries[ChannelEntry]:
-        return self._listed(self._keeper.registry.channels(), request.reports)
+    async def _channels(self, request: ListChannels) -> Entries[ChannelState]:
+        return self._listed(await self._keeper.channels.states(), request.reports)
 
     async def _cordons(self, request: ListCordons) -> Entries[CordonEntry]:
         return self._listed(self._keeper.registry.cordons(), request.reports)

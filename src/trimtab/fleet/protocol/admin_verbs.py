@@ -59,7 +59,14 @@ class ListBrokers(AdminRequest[Entries[BrokerEntry]]):
     reports: bool = False
 
 
-class ListChannels(AdminRequest[Entries[ChannelEntry]]):
+class ChannelState(ChannelEntry, frozen=True):
+    """A channel as it was declared, and its rows that were too large to be sent."""
+
+    left_out: int = 0
+    reason: str = ""  # of the newest of these
+
+
+class ListChannels(AdminRequest[Entries[ChannelState]]):
     verb = "channels"
     changes = False
     reports: bool = False

@@ -137,4 +137,15 @@ class ResultRecord(msgspec.Struct):
     execution: int
     at: str  # ISO 8601
     rows: list[dict[str, Any]]
-    part: int = 0
+    part: int = 0  # a large result comes in several messages
+    parts: int = 1
+    after: int = 0  # all parts of the same result are stored after this place of the stream
+    left_out: int = 0  # rows that were too large to be sent
+    reason: str = ""  # why
+
+
+class LeftOut(msgspec.Struct):
+    """Of the newest entry of a channel in the data cluster's ledger: rows that were too large to be sent so far."""
+
+    left_out: int = 0
+    reason: str = ""

@@ -31,6 +31,14 @@ def client_name(name: str) -> str:
     return _plain("client", name)
 
 
+def channel_name(name: str) -> str:
+    return _plain("channel", name)
+
+
+def reader_name(name: str) -> str:
+    return _plain("durable reader", name)
+
+
 def broker_name(name: str) -> str:
     if name == HUB:
         raise BadInput(f"a broker cannot be called '{HUB}': that is the hub's name")

@@ -213,3 +213,8 @@ def decision_number(subject: str) -> int | None:
 def server_request(identity: str, what: str) -> str:
     """A question to one nats-server about itself, in its system account."""
     return f"$SYS.REQ.SERVER.{identity}.{what}"
+
+
+def ledger(app: str, kind: str, name: str) -> str:
+    """The data cluster's entry about a channel or a feed of an application."""
+    return f"ledger.{app}.{kind}.{name}"

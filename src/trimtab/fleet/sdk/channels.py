@@ -58,7 +58,20 @@ class ChannelClient:
         return bool(self._followed)
 
     async def subscribe(self, wanted: Sequence[Wanted]) -> list[ChannelSubscription]:
+        """All of them, or none if the hub refuses one."""
         made: list[ChannelSubscription] = []
+        try:
+            fresh = await self._subscribe(wanted, made)
+        except BadInput:
+            with contextlib.suppress(BadInput, nats.errors.Error, OSError):
+                await self.unsubscribe(made)
+            raise
+        if not await self._catch_up(fresh):
+            self._missed += 1
+        return made
+
+    async def _subscribe(self, wanted: Sequence[Wanted], made: list[ChannelSubscription]) -> list[Followed]:
+        """Add the subscriptions to ``made``; those that this client did not follow before."""
         fresh: list[Followed] = []
         for at in range(0, len(wanted), MOST):
             some = wanted[at : at + MOST]
@@ -74,9 +87,7 @@ class ChannelClient:
                 fresh.append(followed)
                 await self._follow(followed)
         await self._base.nats.flush()
-        if not await self._catch_up(fresh):
-            self._missed += 1
-        return made
+        return fresh
 
     async def renew(self) -> None:
         """The hub has forgotten this client, which was away for long: subscribe again to all it follows."""

@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import secrets
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import nats.errors
@@ -27,6 +25,7 @@ from trimtab.fleet.protocol.entries import Change, ClientEntry, Topic
 from trimtab.fleet.protocol.hub_verbs import CreateTopic, DeleteTopic
 from trimtab.fleet.protocol.message import Stamper
 from trimtab.fleet.protocol.registry import client_entry
+from trimtab.fleet.sdk import arguments, client_file
 from trimtab.fleet.sdk.addresses import Addresses
 from trimtab.fleet.sdk.base import Base
 from trimtab.fleet.sdk.channels import ChannelClient
@@ -34,10 +33,10 @@ from trimtab.fleet.sdk.reader import Reader
 from trimtab.fleet.sdk.routes import Routes
 from trimtab.fleet.sdk.subscription import PENDING_MESSAGES, Subscription
 from trimtab.fleet.sdk.wires import Wires
-from trimtab.fleet.site.credentials import CLIENT_FILE, read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from trimtab.fleet.sdk.delivery import Callback, Delivery
     from trimtab.fleet.sdk.results import ChannelSubscription, Result
@@ -48,13 +47,6 @@ REPORT_S: Final = 1.0
 REFUGE_S: Final = 0.3  # a home may be away for so long before another broker is looked for
 LEAVE_S: Final = 5.0  # a callback may take so long for what has arrived when its client is closed
 TICK_S: Final = 0.05
-HOME_VARIABLE: Final = "TRIMTAB_HOME"
-DEFAULT_HOME: Final = ".trimtab"
-
-
-def fleet_home() -> Path:
-    """Where this machine's fleet keeps its files: $TRIMTAB_HOME, else .trimtab in the current folder."""
-    return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME)
 
 
 def connect(
@@ -71,11 +63,7 @@ def connect(
     like at first; ``position`` is latitude and longitude in degrees; ``addresses`` are URLs by broker, where
     this client reaches brokers under other addresses than they know themselves by.
     """
-    path = Path(fleet) if fleet is not None else fleet_home()
-    if path.is_dir() or path.suffix != ".json":
-        path = path / CLIENT_FILE
-    known = read_secret(path, "start a fleet with trimtab up, or copy the file from the fleet's machine")
-    return Client(known, name, home, position, addresses)
+    return Client(client_file.read(fleet), name, home, position, addresses)
 
 
 class Client:
@@ -85,15 +73,15 @@ class Client:
         self, known: dict[str, Any], name: str | None, home: str | None, position: tuple[float, float] | None,
         addresses: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self.name = names.client_name(name or f"client-{secrets.token_hex(4)}")
-        self.position = position
+        self.name = names.client_name(f"client-{secrets.token_hex(4)}" if name is None else name)
+        self.position = None if position is None else arguments.position(position)
         self.home = ""
-        self._wanted_home = home
+        self._wanted_home = None if home is None else names.broker_name(home)
         self._returns = name is not None
-        self._addresses = Addresses(known["brokers"], addresses or {})
+        self._addresses = Addresses(known["brokers"], {} if addresses is None else arguments.addresses(addresses))
         login = known["user"], known["password"], known.get("ca")
         self._wires = Wires(self.name, self._addresses, login, self._on_error)
-        self._base = Base()
+        self._base = Base(self.name)
         self._background = tasks.Background(f"client {self.name}", log)
         self._start = self._background.start
         self._routes = Routes(self.name, self._wires, self._base, self._start)
@@ -110,9 +98,10 @@ class Client:
     @property
     def serving(self) -> str:
         """The broker that this client is served by now, which is another than its home while that is away."""
-        return self._base.wire.broker if self._base.nats.is_connected else ""
+        return self._base.wire.broker if self._base.usable and self._base.nats.is_connected else ""
 
     async def __aenter__(self) -> Client:
+        self._base.check_new()
         wanted = self._wanted_home
         if wanted is not None and wanted not in self._addresses:
             known = ", ".join(sorted(self._addresses))
@@ -131,6 +120,7 @@ class Client:
             await self._base.settle(base)
             await self._base.hear(subjects.change(client_entry(self.name)), self._home_changed)
         except BaseException:
+            self._base.close()
             await self._wires.close()
             raise
         for work in (self._ticks(), self._reports()):
@@ -146,14 +136,16 @@ class Client:
         up = [each for each in self._wires if each.nats.is_connected]
         await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True)
         await self._background.end()  # what the answers have started
+        self._base.close()  # not before: a callback may publish while the last messages are delivered
         await self._wires.close()
 
     # Topics.
 
     async def move_to(self, position: tuple[float, float]) -> None:
         """The client is somewhere else now: latitude and longitude in degrees."""
-        self.position = position
-        await self._base.wire.ask(Hello(self.name, position=position))
+        place = arguments.position(position)
+        await self._base.wire.ask(Hello(self.name, position=place))
+        self.position = place
 
     async def create_topic(self, name: str, **settings: Any) -> str:
         """Create a topic, or find that it exists with the same settings; where it is hosted.
@@ -161,7 +153,7 @@ class Client:
         Settings: ``broker``, ``unit`` (topic, client or link), ``processor`` (module:function), ``spool``,
         ``limit_ms``, ``persistent``, ``replicas``.
         """
-        topic = Topic(name, **({"broker": ""} | settings))  # bad settings never leave this process
+        topic = arguments.topic(name, settings)
         return (await wire.ask(self._base.nats, CreateTopic(topic, self.position), 35.0)).broker
 
     async def topic(self, name: str) -> Topic | None:
@@ -178,20 +170,25 @@ class Client:
 
     async def route(self, topic: str) -> str:
         """The broker that serves the topic to this client."""
-        known = self._routes.get(topic)
+        self._base.check_usable()
+        known = self._routes.get(names.topic_name(topic))
         if known is not None:
             return known.broker
         return (await self._base.wire.ask(FindRoute(self.name, topic))).broker
 
     # Messages.
 
-    async def publish(self, topic: str, data: bytes | str) -> None:
+    async def publish(self, topic: str, data: bytes | bytearray | memoryview | str) -> None:
         """Send a message. To a persistent topic, this returns when the message is stored, and not before."""
-        route = self._routes.ready(topic) or await self._routes.to_publish(topic)
-        if isinstance(data, str):
-            data = data.encode()
+        # A message that is refused must not use up a number: subscribers would wait for it.
+        if type(data) is not bytes:
+            data = arguments.payload(data)
+        if not self._base.usable or type(topic) is not str:
+            self._base.check_usable()
+            names.topic_name(topic)
+        route = self._routes.ready(topic) or await self._routes.to_publish(names.topic_name(topic))
         if route.outbox is not None:
-            route.outbox.check(data)  # before it gets a number, for a number that never comes holds up the others
+            route.outbox.check(data)
             await route.outbox.send(data, self._stamper.next(topic))
         else:
             try:
@@ -214,25 +211,28 @@ class Client:
         With ``durable``, of a persistent topic: from the oldest stored message on, or from where the reader
         of that name was. A message counts as read when the callback returns; one that raises comes again.
         """
+        self._base.check_usable()
         names.topic_name(topic)
-        subscription: Delivery
-        if durable is None:
-            subscription = Subscription(topic, callback, pending)
-        else:
-            subscription = Reader(topic, callback, names.client_name(durable))
+        arguments.callback(callback)
+        subscription: Delivery = Subscription(topic, callback, arguments.pending(pending))
+        if durable is not None:
+            subscription = Reader(topic, callback, names.reader_name(durable))
         await self._routes.subscribe(subscription)
         return subscription
 
     async def unsubscribe(self, subscription: Delivery) -> None:
-        await self._routes.unsubscribe(subscription)
+        self._base.check_usable()
+        await self._routes.unsubscribe(arguments.subscription(subscription))
 
     async def flush(self) -> None:
         """Until the brokers have everything that was published."""
+        self._base.check_usable()
         for each in self._wires:
             await each.nats.flush()
 
     async def dead_letters(self, topic: str, callback: Any) -> None:
         """Call ``callback(data, reason)`` with every message of a topic that its processor failed on."""
+        arguments.callback(callback)
 
         async def heard(raw: Any) -> None:
             result = callback(raw.data, (raw.headers or {}).get("Trimtab-Reason", ""))
@@ -257,14 +257,16 @@ class Client:
         self, wanted: Sequence[tuple[str, Callable[[Result], Any] | None, dict[str, Any]]]
     ) -> list[ChannelSubscription]:
         """Many at once: channel, callback, parameters of each. The same one twice is answered twice."""
-        return await self._channels.subscribe(wanted)
+        checked = [arguments.wanted_channel(each) for each in arguments.listed(wanted, "subscriptions to channels")]
+        return await self._channels.subscribe(checked)
 
     async def unsubscribe_channel(self, subscription: ChannelSubscription) -> None:
-        await self._channels.unsubscribe([subscription])
+        await self.unsubscribe_channels([subscription])
 
     async def unsubscribe_channels(self, subscriptions: Iterable[ChannelSubscription]) -> None:
         """Many at once."""
-        await self._channels.unsubscribe(subscriptions)
+        some = arguments.listed(subscriptions, "subscriptions to channels")
+        await self._channels.unsubscribe([arguments.channel_subscription(each) for each in some])
 
     # Where this client is.
 

@@ -100,7 +100,10 @@ class Wires:
     async def first(self, wanted: str | None) -> Wire:
         """To that broker, or else to whichever answers."""
         order = sorted(self.addresses, key=lambda broker: broker != wanted)
-        nats = await self._connect([url for broker in order for url in self.addresses[broker]])
+        urls = [url for broker in order for url in self.addresses[broker]]
+        if not urls:
+            raise Unreachable("the client file names no broker: start one with trimtab broker")
+        nats = await self._connect(urls)
         reached = nats.connected_url
         new = Wire(self._client, wire.server_name(nats), nats, [reached.geturl()] if reached else [])
         await new.open()
