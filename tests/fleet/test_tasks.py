@@ -13,6 +13,7 @@ import trimtab
 from fleet_helpers import until
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import ListBrokers
 from trimtab.fleet.site.launch import admin_connection
 
 SOURCE = Path(trimtab.__file__).parent
