@@ -21,3 +21,8 @@ def moody(message, spool):
     if message.text == "hang":
         time.sleep(60)
     return None if message.text == "skip" else message.data
+
+
+def double(message, spool):
+    """The message twice."""
+    return 2 * message.data
