@@ -12,7 +12,7 @@ import pytest
 
 import trimtab
 from fleet_helpers import until
-from trimtab.errors import BadInput, UnknownName
+from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet.sdk import arguments
 
 NAN = float("nan")
@@ -134,7 +134,7 @@ def test_a_fleet_without_a_broker_is_said_to_have_none(tmp_path):
         async with trimtab.connect(tmp_path):
             pass
 
-    with pytest.raises(BadInput, match="names no broker"):
+    with pytest.raises(Unreachable, match="names no broker"):
         asyncio.run(scenario())
 
 

@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 from fleet_helpers import StoredChannel, until
+from trimtab.fleet.protocol.hub_verbs import ResultRecord
 from trimtab.fleet.sdk.assembly import Assembly, Part
 
 
@@ -16,7 +17,7 @@ def part(number, parts=3, execution=1, seq=None, **more):
     content = {"execution": execution, "at": "then", "part": number, "rows": [{"n": number}], **more}
     if parts > 1:
         content |= {"parts": parts, "after": 0}
-    return Part(number + 1 if seq is None else seq, content)
+    return Part(number + 1 if seq is None else seq, ResultRecord(**content))
 
 
 def rows(assembled):
@@ -38,7 +39,7 @@ def test_a_result_of_one_message_needs_nothing_else():
 
     assert not assembly.lacks_earlier(part(0, parts=1))
     assert rows(assembly.add(part(0, parts=1))) == [(1, 1, [0])]
-    assert not assembly.lacks_earlier(Part(9, {"execution": 1, "at": "then", "part": 2, "rows": []}))  # as once stored
+    assert not assembly.lacks_earlier(Part(9, ResultRecord(1, "then", [], 2)))  # as once stored
 
 
 def test_it_says_when_an_earlier_part_is_missing():

@@ -426,7 +426,7 @@ def test_a_message_over_the_limit_is_refused_and_the_next_one_goes_through(fleet
 def test_a_move_that_makes_no_sense_is_refused(fleet, topic, key, to, error, sentence):
     async def scenario():
         async with fleet.client("p13") as client:
-            await client.create_topic(topic)
+            await client.create_topic(topic, broker="b1")
             named = Key(*(topic if each == "T" else each for each in key))
             with pytest.raises(BadInput, match=sentence.replace("'T'", f"'{topic}'")) as caught:
                 await fleet.aask(StartMoves([MoveOrder(named, to)]))
