@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trimtab.cli import output
+from trimtab.cli.policy_options import PolicyOptions, policy_options
 from trimtab.lab.comparison import Comparison
 from trimtab.lab.comparison import compare as run
 from trimtab.place.registry import find_family
@@ -24,31 +25,23 @@ if TYPE_CHECKING:
 @click.argument("workload", type=click.Path())
 @click.option("--family", required=True, help="The question: link or client.")
 @click.option("--policies", help="Which ones, with commas between; all of the family if left out.")
-@output.current_option
-@output.objective_option
-@output.budget_option
-@output.seed_option
-@output.time_limit_option(10.0)
+@policy_options(10.0)
 @click.option("--plot", callback=output.plot_path, metavar="FILE", help="Draw it, as .png, .svg or .pdf.")
 @output.json_option
 def compare(
     workload: str,
     family: str,
     policies: str | None,
-    current: str | None,
-    objective: str | None,
-    budget: float | None,
-    seed: int,
-    time_limit: float,
+    options: PolicyOptions,
     plot: Path | None,
     as_json: bool,
 ) -> None:
     """Run the policies of a family on WORKLOAD and hold them against the tightest bound any of them proved."""
     unit = find_family(family).unit
     names = [output.named_policy(family, p.strip()) for p in policies.split(",")] if policies else policies_of(family)
-    knobs = output.knobs(family, objective, budget, current)
-    problem = output.problem_of(workload, unit, current)
-    comparison = run_with_progress(problem, names, seed, time_limit, quiet=as_json, **knobs)
+    knobs = options.knobs(family)
+    problem = options.problem(workload, unit)
+    comparison = run_with_progress(problem, names, options.seed, options.time_limit, quiet=as_json, **knobs)
     if plot is not None:
         draw(comparison, workload, plot)
     if as_json:

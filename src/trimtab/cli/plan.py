@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from trimtab.cli import output
+from trimtab.cli.policy_options import PolicyOptions, policy_options
 from trimtab.lab.answer import ask
 from trimtab.model.placement_file import write_placement
 from trimtab.place.registry import find_family
@@ -16,11 +17,7 @@ from trimtab.place.registry import find_family
 @click.argument("workload", type=click.Path())
 @click.option("--family", help="The question: link or client. Not needed with --policy FAMILY/NAME.")
 @click.option("--policy", default="trim", show_default=True, help="Who answers it.")
-@output.current_option
-@output.objective_option
-@output.budget_option
-@output.seed_option
-@output.time_limit_option(60.0)
+@policy_options(60.0)
 @click.option("--out", type=click.Path(file_okay=False), help="Folder for the placement file.")
 @click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True)
 @output.json_option
@@ -28,23 +25,19 @@ def plan(
     workload: str,
     family: str | None,
     policy: str,
-    current: str | None,
-    objective: str | None,
-    budget: float | None,
-    seed: int,
-    time_limit: float,
+    options: PolicyOptions,
     out: str | None,
     form: str,
     as_json: bool,
 ) -> None:
     """Decide which broker serves which unit of WORKLOAD, a folder of topics, clients, brokers and links."""
     name = output.named_policy(family, policy)
-    knobs = output.knobs(name.split("/")[0], objective, budget, current)
+    knobs = options.knobs(name.split("/")[0])
     with output.progress(quiet=as_json) as bar:
         step = bar.add_task("reading", total=3)
-        problem = output.problem_of(workload, find_family(name.split("/")[0]).unit, current)
+        problem = options.problem(workload, find_family(name.split("/")[0]).unit)
         bar.update(step, advance=1, description=f"planning with {name}")
-        answer = ask(name, problem, seed=seed, time_limit_s=time_limit, **knobs)
+        answer = ask(name, problem, seed=options.seed, time_limit_s=options.time_limit, **knobs)
         bar.update(step, advance=1, description="writing")
         path = None
         if out is not None:
