@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.strategies import workloads
 
+from helpers.strategies import workloads
 from trimtab.control.decide import NoPlan, Question, decide, rehomed, warm_up, worth_it
 from trimtab.control.detectors import overload
 from trimtab.control.plan import Levels, Plan, in_order

@@ -197,6 +197,7 @@ def test_in_virtual_time_it_comes_to_rest(name):
     assert again.spread == trace.spread
 
 
+@pytest.mark.slow
 def test_shedders_shed():
     case = find("skew")(1)
     for make in NAMED.values():

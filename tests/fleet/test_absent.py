@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from fleet_helpers import RunningFleet, until
+from helpers.fleet import RunningFleet
+from helpers.waiting import until
 from trimtab.errors import BadKnob
 from trimtab.fleet.hub.absent import Absent, Patience
 from trimtab.fleet.protocol.registry import GRAVES, Registry
@@ -92,7 +93,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.fixture
-def forgetful(tmp_path):
+def forgetful(tmp_path, nats_server):
     running = RunningFleet(tmp_path / "home", brokers=("b1",), patience=Patience(6.0, 5.0))
     try:
         running.start()

@@ -12,7 +12,8 @@ import nats
 import paho.mqtt.client as mqtt
 import pytest
 
-from fleet_helpers import RunningFleet, until
+from helpers.fleet import RunningFleet
+from helpers.waiting import until
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet.broker.store import Store
 from trimtab.fleet.protocol import wire
@@ -188,7 +189,6 @@ def test_stock_clients_publish_and_subscribe_at_any_broker_and_are_counted(fleet
 
             async def everybody_hears():
                 await client.publish(topic, "sdk")
-                await asyncio.sleep(0.05)
                 return "sdk" in got and "sdk" in by_mqtt and ours
 
             await until(everybody_hears)
@@ -239,7 +239,7 @@ def test_reports_of_a_topic_do_not_grow_with_its_clients(fleet, topic):
 
 
 @pytest.fixture
-def own_fleet(tmp_path):
+def own_fleet(tmp_path, nats_server):
     """A fleet that a test may break."""
     running = RunningFleet(tmp_path / "home", brokers=("b1", "b2"))
     try:
@@ -300,7 +300,7 @@ def test_acknowledged_messages_survive_killed_servers_and_agents_in_the_middle_o
                     count += 1
                     await publisher.publish("k", str(count))
                     acknowledged.append(str(count))
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(0.005)  # the pace of the stream
 
             task = asyncio.create_task(pump())
             await until(lambda: len(got) > 20)
@@ -349,7 +349,7 @@ def test_acknowledged_messages_survive_killed_servers_and_agents_in_the_middle_o
     asyncio.run(scenario())
 
 
-def test_tls_is_on_everywhere_when_asked_for(tmp_path):
+def test_tls_is_on_everywhere_when_asked_for(tmp_path, nats_server):
     running = RunningFleet(tmp_path / "home", brokers=("b1", "b2"), tls=True)
     try:
         running.start()
@@ -380,7 +380,7 @@ def test_tls_is_on_everywhere_when_asked_for(tmp_path):
         running.stop()
 
 
-def test_a_client_is_where_it_says_it_is_and_finds_a_broker_that_is_back_at_another_address(tmp_path):
+def test_a_client_is_where_it_says_it_is_and_finds_a_broker_that_is_back_at_another_address(tmp_path, nats_server):
     """It was told of all brokers when it came, and must not end up at any of them without knowing."""
     running = RunningFleet(tmp_path / "home")
     running.start()

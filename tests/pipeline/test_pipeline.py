@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet_helpers import until
+from helpers.waiting import until
 from trimtab.errors import BadInput
 from trimtab.fleet.site.credentials import Fleet
 from trimtab.pipeline import bridge, hub, publish, stored, subscriptions, tables

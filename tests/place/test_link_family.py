@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies import loads, most_data, workload
+from helpers.strategies import loads, most_data, workload
 from trimtab.errors import BadKnob, TooLarge, UnknownName
 from trimtab.lab.worlds.maxdata import MaxData
 from trimtab.model.problem import Problem
@@ -30,6 +30,7 @@ def tiny(draw) -> Problem:
     return Problem(workload(rate, bandwidth, links, clients=5), "link")
 
 
+@pytest.mark.slow
 @given(problem=tiny())
 @settings(max_examples=150)
 def test_trim_and_ilp_are_optimal_and_know_it_on_tiny_problems(problem):

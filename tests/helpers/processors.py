@@ -1,4 +1,4 @@
-"""Processor functions that behave well, badly, and very badly."""
+"""Processor functions that behave well, badly, and very badly; brokers and workers import them by name."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ def nothing(message, spool):
 
 def scaled(message, spool, *, by=1, unit=""):
     return f"{int(message.text) * by}{unit}"
+
+
+def spooled(message, spool):
+    """The spool, joined."""
+    return b"".join(each.data for each in spool)
 
 
 def texts(message, spool):
@@ -66,7 +71,10 @@ def noted(message, spool, *, path):
 
 
 def obey(message, spool):
+    """Do what the message says."""
     match message.text:
+        case "skip":
+            return None
         case "raise":
             raise ValueError("not to my taste")
         case "leave":
