@@ -14,7 +14,7 @@ import nats.errors
 
 from trimtab.control import asked
 from trimtab.control.decide import NoPlan, Question, decide, policy_named, warm_up
-from trimtab.control.lease import RENEW_S, Lease
+from trimtab.control.lease import RENEW_S, LeaderLease
 from trimtab.control.loop import Outcome
 from trimtab.control.newcomers import Newcomers
 from trimtab.control.pilot import Pilot
@@ -69,7 +69,7 @@ class Controller:
         bucket = await self._connection.jetstream().key_value(CONTROL)
         self._record = Record(self._connection, bucket)
         self._sight = Sight(self._connection, self._record)
-        self._lease = Lease(bucket, self.name)
+        self._lease = LeaderLease(bucket, self.name)
         first = False
         with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
             first = await self._lease.try_to_hold()
