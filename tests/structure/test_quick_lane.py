@@ -48,6 +48,7 @@ def synthetic(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "chosen"),
     [
@@ -61,6 +62,7 @@ def test_fixtures_make_the_markers(synthetic, expression, chosen):
     assert [line.split("::")[1] for line in listed.splitlines() if "::" in line] == chosen
 
 
+@pytest.mark.slow
 def test_a_test_that_starts_a_server_without_the_fixture_fails(synthetic):
     done = pytest_of(synthetic, "-m", "not live and not spark")
 
