@@ -27,6 +27,7 @@ import numpy as np
 from trimtab.cli.output import print_table
 from trimtab.control.record import Record
 from trimtab.errors import BadInput
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.fleet.sdk.client import connect
@@ -228,11 +229,11 @@ async def _moved(launch: Launch) -> int:
     return len(said["moves"])
 
 
-async def _watch(launch: Launch, ages: list[float], enough: asyncio.Event) -> None:
-    """How old the newest measurement is, five times a second. Told to end: a request may swallow being cancelled."""
+async def _watch(launch: Launch, ages: list[float]) -> None:
+    """How old the newest measurement is, five times a second."""
     admin = await launch.admin()
     record, number, at = Record(admin, await admin.jetstream().key_value(CONTROL)), 0, 0.0
-    while not enough.is_set():
+    while True:
         if (found := await record.snapshot(number)) is not None:
             number, at = found[0], found[1].at
         if at:
@@ -265,13 +266,11 @@ async def _all(home: Path) -> None:
             clients.append(client)
         load = Load(rng, [*own, *shared], audit)
         publishing = asyncio.create_task(load.run(publisher))
-        ages, enough = list[float](), asyncio.Event()
+        ages: list[float] = []
         first = await _run(launch, load, rng, 0)  # Spark's first measurements take longer
-        watching = asyncio.create_task(_watch(launch, ages, enough))
+        watching = asyncio.create_task(_watch(launch, ages))
         rows = [first, *[await _run(launch, load, rng, number) for number in range(1, RUNS)]]
-        publishing.cancel()
-        enough.set()
-        await asyncio.wait([publishing, watching])
+        await tasks.end(publishing, watching)
         await publisher.flush()
         last = itertools.count()
         while audit.lost_and_doubled()[0] and next(last) < 50:  # the last ones are on their way
@@ -281,7 +280,7 @@ async def _all(home: Path) -> None:
         await _control(launch, "resume")
         served = [each for broker in BROKERS[1:] for each in await _killed(launch, audit, clients, broker)]
         leads = [await _leader_killed(launch) for _ in range(LEADERS)]
-        publishing.cancel()
+        await tasks.end(publishing)
     print_table(
         f"{CLIENTS} subscribers, {SKEW:.0%} of them brought to one of {len(BROKERS)} brokers, {RUNS} times",
         ["run", "then", "spread", f"below {LEVEL} after", "spread then", f"{REST_S:.0f} s later", "moves meanwhile"],
@@ -299,4 +298,4 @@ async def _all(home: Path) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder:
-        asyncio.run(_all(Path(folder)))
+        tasks.run(_all(Path(folder)))

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from trimtab.cli.output import print_table
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 from trimtab.lab.live import LiveFleet
 
@@ -79,4 +80,4 @@ async def _run() -> None:
 
 
 def main() -> None:
-    asyncio.run(_run())
+    tasks.run(_run())

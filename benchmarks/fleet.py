@@ -12,6 +12,7 @@ import time
 import nats
 
 from trimtab.cli.output import print_table
+from trimtab.fleet import tasks
 from trimtab.lab.live import LiveFleet
 
 MESSAGES = 30_000
@@ -92,4 +93,4 @@ async def _run() -> None:
 
 
 def main() -> None:
-    asyncio.run(_run())
+    tasks.run(_run())

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.cli.output import print_table
+from trimtab.fleet import tasks
 from trimtab.fleet.sdk.client import connect
 from trimtab.fleet.site.launch import Launch
 
@@ -198,7 +199,7 @@ async def _run() -> None:
 
 
 def main() -> None:
-    asyncio.run(_run())
+    tasks.run(_run())
 
 
 if __name__ == "__main__":

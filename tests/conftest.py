@@ -14,7 +14,7 @@ from helpers.fleet import RunningFleet
 settings.register_profile(
     "trimtab", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=60
 )
-settings.register_profile("quick", settings.get_profile("trimtab"), max_examples=10)
+settings.register_profile("quick", settings.get_profile("trimtab"), max_examples=5)
 settings.load_profile("trimtab")
 
 

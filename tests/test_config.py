@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -191,6 +192,70 @@ def test_the_controllers_settings_are_read(folder):
     (folder / FILE).write_text('[control]\npolicy = "ldm"\nperiod_s = 2\nbudget = 0.2\n')
 
     assert load().control == Settings(policy="ldm", period_s=2, budget=0.2)
+
+
+@pytest.mark.parametrize("policy", ["multistage", "client/multistage"])
+def test_knobs_of_the_controllers_policy_are_read_in_their_types(folder, policy):
+    (folder / FILE).write_text(f'[control]\npolicy = "{policy}"\n[control.knobs]\nalpha = 1\nscheme = "sdm"\n')
+
+    knobs = load().control.knobs
+
+    assert knobs == {"alpha": 1.0, "scheme": "sdm"}
+    assert type(knobs["alpha"]) is float
+
+
+def test_knobs_are_those_of_the_default_policy_if_none_is_named(folder):
+    (folder / FILE).write_text('[control.knobs]\neffort = 0.5\nbudget = "none"\n')
+
+    assert load().control == Settings(knobs={"effort": 0.5, "budget": None})
+
+
+def test_without_the_table_no_knob_is_set():
+    assert load().control.knobs == {}
+
+
+def test_knobs_are_checked_again_when_another_policy_is_chosen():
+    with pytest.raises(BadInput, match="there is no knob of client/ldm 'scheme'"):
+        replace(Settings(policy="multistage", knobs={"scheme": "sdm"}), policy="ldm")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            '[control]\npolicy = "ldm"\n[control.knobs]\nalpah = 0.1\n',
+            "trimtab.toml: [control.knobs]: there is no knob of client/ldm 'alpah'; did you mean 'alpha'? "
+            "known: alpha, beta, initial, seed",
+        ),
+        (
+            '[control]\npolicy = "ldm"\n[control.knobs]\nalpha = -1\n',
+            "trimtab.toml: [control.knobs]: client/ldm: alpha must be a number, 0 or more, but is -1",
+        ),
+        (
+            '[control]\npolicy = "ldm"\n[control.knobs]\nalpha = "0.1"\n',
+            "trimtab.toml: [control.knobs]: client/ldm: alpha must be a number, 0 or more, but is '0.1'",
+        ),
+        (
+            '[control]\npolicy = "ldm"\n[control.knobs]\nseed = true\n',
+            "trimtab.toml: [control.knobs]: client/ldm: seed must be a whole number, 0 or more, but is True",
+        ),
+        (
+            "[control.knobs]\nbudget = [0.1]\n",
+            "trimtab.toml: [control.knobs]: client/trim: budget must be a number from 0 to 1, or none, but is [0.1]",
+        ),
+        ("[control]\nknobs = 3\n", "trimtab.toml: [control] knobs = 3 must be a table: [control.knobs]"),
+        (
+            '[control]\npolicy = "ldn"\n[control.knobs]\nalpha = 1\n',
+            "trimtab.toml: [control.knobs]: there is no policy 'client/ldn'; did you mean 'client/ldm'?",
+        ),
+        (
+            "[control]\npolicy = 3\n[control.knobs]\nalpha = 1\n",
+            "trimtab.toml: [control] policy = 3 must be text",
+        ),
+    ],
+)
+def test_a_knob_in_the_file_that_cannot_be_set_is_named_with_the_file(folder, text, sentence):
+    assert refusal(folder, text).startswith(sentence)
 
 
 @pytest.mark.parametrize(

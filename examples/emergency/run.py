@@ -5,7 +5,6 @@ Start a fleet with the application first, and leave it running:  trimtab up --ap
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from rich.live import Live
 from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option
 from trimtab.errors import BadInput
+from trimtab.fleet import tasks
 from trimtab.lab import emergency
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def main(people: int, seconds: float, seed: int, out: Path, home: str | None, as
             if not as_json and console.is_terminal:
                 live.update(shown(outcome), refresh=True)
 
-        outcome = asyncio.run(emergency.run(home_of(home), people=people, seconds=seconds, seed=seed, report=report))
+        outcome = tasks.run(emergency.run(home_of(home), people=people, seconds=seconds, seed=seed, report=report))
     plot = out / "emergency.png"
     with output.writing(plot):
         emergency.draw(outcome, plot)

@@ -24,6 +24,9 @@
     policy = "trim"         # see control/settings.py
     period_s = 5
 
+    [control.knobs]         # of that policy; `trimtab policies NAME` lists them
+    effort = 2.0
+
 ``TRIMTAB_CONFIG`` names another file; ``TRIMTAB_TLS=1`` or ``0`` overrides ``tls.enabled``.
 """
 
@@ -40,6 +43,8 @@ from trimtab.errors import BadInput
 from trimtab.fleet.broker.capacity import Capacity
 from trimtab.fleet.hub.absent import Patience
 from trimtab.fleet.site.credentials import Tls
+from trimtab.place.knobs import typed
+from trimtab.place.registry import full_name
 
 FILE: Final = "trimtab.toml"
 CONTROL: Final = tuple(each.name for each in fields(Settings))
@@ -102,13 +107,27 @@ def _broker(path: Path, table: dict[str, Any]) -> Capacity:
 
 
 def _control(path: Path, table: dict[str, Any]) -> Settings:
+    knobs = _knobs(path, table.get("policy", Settings().policy), table.get("knobs", {}))
     for key, value in table.items():
+        if key == "knobs":
+            continue
         kind = (str, "text") if key == "policy" else ((int, float), "a number")
         if not isinstance(value, kind[0]) or isinstance(value, bool):
             raise BadInput(f"{path}: [control] {key} = {value!r} must be {kind[1]}")
         if key in ("patience", "seed") and not isinstance(value, int):
             raise BadInput(f"{path}: [control] {key} = {value!r} must be a whole number")
-    return Settings(**table)
+    return Settings(**(table | {"knobs": knobs}))
+
+
+def _knobs(path: Path, policy: Any, table: Any) -> dict[str, Any]:
+    if not isinstance(table, dict):
+        raise BadInput(f"{path}: [control] knobs = {table!r} must be a table: [control.knobs]")
+    if not table or not isinstance(policy, str):
+        return {}
+    try:
+        return typed(full_name(policy, "client"), table)
+    except BadInput as error:
+        raise BadInput(f"{path}: [control.knobs]: {error}") from None
 
 
 def _spark(path: Path, table: dict[str, Any]) -> dict[str, str]:

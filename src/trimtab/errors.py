@@ -92,7 +92,7 @@ class UnknownName(BadInput):
         names = list(known)
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else ";"
-        super().__init__(f"there is no {kind} '{name}'{hint} known: {', '.join(names)}")
+        super().__init__(f"there is no {kind} '{name}'{hint} known: {', '.join(names) or 'none'}")
 
 
 class BadKnob(BadInput):

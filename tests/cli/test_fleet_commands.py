@@ -160,7 +160,8 @@ async def started(home, *more):
     )
     answer = b""
     while not answer.rstrip().endswith(b"\n}"):
-        chunk = await asyncio.wait_for(process.stdout.read(65536), 60)
+        async with asyncio.timeout(60):
+            chunk = await process.stdout.read(65536)
         assert chunk, (await process.stderr.read()).decode()
         answer += chunk
     return process, json.loads(answer)
@@ -175,7 +176,8 @@ def test_up_starts_a_fleet_and_leaves_nothing_running(tmp_path, sign, trimtab, n
         assert sorted(answer["brokers"]) == ["b1", "b2"]
         assert len(processes(home)) >= 7
         process.send_signal(sign)
-        await asyncio.wait_for(process.communicate(), 30)
+        async with asyncio.timeout(30):
+            await process.communicate()
         assert process.returncode == 0
 
     asyncio.run(scenario())
@@ -222,7 +224,8 @@ def test_a_hub_and_brokers_started_alone_form_a_fleet(tmp_path, trimtab, nats_se
         assert [(row["broker"], row["alive"]) for row in json.loads(listed.stdout)] == [("east", True), ("west", True)]
         for process in (west, east, hub):
             os.kill(process.pid, signal.SIGTERM)
-            await asyncio.wait_for(process.communicate(), 30)
+            async with asyncio.timeout(30):
+                await process.communicate()
 
     asyncio.run(scenario())
     assert processes(tmp_path) == []
@@ -239,6 +242,7 @@ def test_the_last_broker_cannot_be_drained(tmp_path, nats_server):
         assert drained.returncode == 2
         assert "b1 is the last broker" in drained.stderr
         process.terminate()
-        await asyncio.wait_for(process.communicate(), 30)
+        async with asyncio.timeout(30):
+            await process.communicate()
 
     asyncio.run(scenario())

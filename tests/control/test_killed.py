@@ -15,6 +15,7 @@ from trimtab.control.decide import warm_up
 from trimtab.control.progress import MOVED
 from trimtab.control.record import Record
 from trimtab.control.settings import Settings
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.fleet.site.launch import admin_connection
 
@@ -71,7 +72,7 @@ def test_the_next_one_goes_on(measured, step):
         admin = await admin_connection(measured.launch.fleet)
         mortal = asyncio.create_task(Mortal(admin, step).run())
         with contextlib.suppress(Dead):
-            await asyncio.wait_for(mortal, 40.0)
+            await tasks.within(40.0, mortal)
         assert isinstance(mortal.exception(), Dead)
         await admin.close()
         other = await admin_connection(measured.launch.fleet)
@@ -83,8 +84,7 @@ def test_the_next_one_goes_on(measured, step):
             record = Record(other, await other.jetstream().key_value(CONTROL))
             return said, [await record.decision(number) for number in await record.numbers()]
         finally:
-            successor.cancel()
-            await asyncio.wait([successor])
+            await tasks.end(successor)
             await other.close()
 
     async def scenario():

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.control.decide import NoPlan, Question, decide
-from trimtab.control.detectors import overload
+from trimtab.control.decide import NoPlan, decide
+from trimtab.control.goals.limits import Limits
 from trimtab.control.loop import Loop
 from trimtab.control.plan import LOAD, Plan, Step
+from trimtab.control.question import Question
 from trimtab.control.resources import ROOM, forecast, relief, resources, too_full
 from trimtab.control.settings import Settings
 from trimtab.control.view import View
 from trimtab.model.ids import Ids
+from trimtab.model.key import Key, RoutingTable
 from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
 from trimtab.observe.snapshot import Snapshot, Usage, unpack
 
@@ -37,7 +39,7 @@ def fleet_of(kinds, homes, brokers=3, at=0.0, use=None, **limits):
     carried = 2.0 * np.bincount(homes, rate, brokers)
     said = {f"b{row}": Usage(0.0, messages=float(each)) for row, each in enumerate(carried)} if use is None else use
     names = {f"c{row}": f"b{home}" for row, home in enumerate(homes)}
-    return View.of(Snapshot(at, workload, said), names, [f"b{row}" for row in range(brokers)])
+    return View.of(Snapshot(at, workload, said), RoutingTable.of_homes(names), [f"b{row}" for row in range(brokers)])
 
 
 def chatty(**more):
@@ -96,7 +98,7 @@ def test_memory_counts_too():
     use = {f"b{row}": Usage(1.0, memory=each) for row, each in enumerate((9e8, 1e8, 1e8))}
     view = chatty(use=use, memory=1e9)
 
-    (found,) = overload(view, Settings())
+    (found,) = Limits().find(view, Settings())
     plan = decide(view, asked(relieve="memory"))
 
     assert str(found) == "b0 above 85% of memory: 90% at most"
@@ -105,7 +107,7 @@ def test_memory_counts_too():
 
 
 def test_what_moving_cannot_mend_is_not_tried():
-    (found,) = overload(chatty(), Settings(messages=400.0))
+    (found,) = Limits().find(chatty(), Settings(messages=400.0))
 
     assert found.resource == ""
     assert str(found) == (
@@ -120,12 +122,12 @@ def test_processors_stay_where_they_are():
     made = decide(chatty(use=use, cores=1.0), asked(relieve="cores"))
 
     assert isinstance(made, NoPlan)
-    assert made.why == "nobody who could move would leave it less cores"
+    assert made.why == "no key that could move would leave it less cores"
 
 
 def test_a_snapshot_keeps_what_a_decision_depends_on():
     view = chatty(memory=1e9, cores=2.0)
-    again = View.of(unpack(view.snapshot.pack()), view.homes, list(view.brokers))
+    again = View.of(unpack(view.snapshot.pack()), view.routing, list(view.brokers))
     question = asked(relieve="message rate", messages=LIMIT)
 
     assert decide(again, Question.from_json(json.loads(json.dumps(question.as_json())))) == decide(view, question)
@@ -139,7 +141,7 @@ def played(loop, kinds, homes, until, **more):
         if isinstance(plan, Plan):
             made[now] = plan
             for step in plan.steps:
-                homes[int(step.client[1:])] = int(step.target[1:])
+                homes[int(step.key.client[1:])] = int(step.target[1:])
             loop.moved(now, plan.steps)
             loop.ended(now, plan)
     return made
@@ -154,7 +156,7 @@ def test_a_broker_is_relieved_then_levelled_with_others_and_that_is_all():
     first, second = made.values()
     assert list(made) == [5.0, 15.0]
     assert (first.policy, second.policy) == ("relieve", "trim")
-    moved = [step.client for plan in (first, second) for step in plan.steps]
+    moved = [step.key for plan in (first, second) for step in plan.steps]
     assert len(set(moved)) == len(moved)
     assert all(verdict.helped for verdict in loop.verdicts)
     assert loop.verdicts[0].binding == pytest.approx(first.binding.predicted)
@@ -217,16 +219,16 @@ def fleets(draw):
 def test_reliefs_keep_what_they_promise(view, seed, most):
     limits = resources(view, 0.85, 300.0)
     assert [each.name for each in limits] == ["bandwidth", "cores", "memory", "message rate"]
-    held = [name for row, name in enumerate(view.clients) if (row + seed) % 3 == 0]
+    held = [key for row, key in enumerate(view.keys) if (row + seed) % 3 == 0]
     for resource in limits:
-        assert forecast(view, resource, view.home) == pytest.approx(resource.use)
+        assert forecast(view, resource, view.current) == pytest.approx(resource.use)
         full = {row for row, share in enumerate(resource.share()) if share > resource.allowed}
         home, movers = relief(view, limits, resource.name, held, most)
         assert len(set(movers.tolist())) == len(movers) <= most
-        assert set(np.flatnonzero(home != view.home).tolist()) == set(movers.tolist())
+        assert set(np.flatnonzero(home != view.current).tolist()) == set(movers.tolist())
         for row in movers.tolist():
-            assert view.clients[row] not in held
-            assert int(view.home[row]) in full
+            assert view.keys[row] not in held
+            assert int(view.current[row]) in full
             assert int(home[row]) not in full
 
 
@@ -238,10 +240,7 @@ def test_no_plan_fills_a_broker_too_much_that_was_not_so(view, relieve):
     assert decide(view, question) == made
     if not isinstance(made, Plan):
         return
-    brokers, clients = ({name: row for row, name in enumerate(each)} for each in (view.brokers, view.clients))
-    then = view.home.copy()
-    for step in made.steps:
-        then[clients[step.client]] = brokers[step.target]
+    then = view.placed({step.key: step.target for step in made.steps})
     assert too_full(view, resources(view, 0.85, 300.0), then) == []
 
 
@@ -251,4 +250,4 @@ def test_the_rest_of_a_plan_that_levels_is_not_dropped_when_nobody_is_full_any_m
     half = fleet_of([CHATTY] * 9, [0] * 5 + [1] * 2 + [2] * 2)
 
     assert (plan.policy, plan.binding.resource) == ("trim", "message rate")
-    assert Loop(Settings(messages=2 * LIMIT)).still_helps(half, plan, [Step("c0", "b0", "b1")])
+    assert Loop(Settings(messages=2 * LIMIT)).still_helps(half, plan, [Step(Key("client", "", "c0"), "b0", "b1")])

@@ -8,6 +8,7 @@ import pytest
 
 from helpers.waiting import turns
 from trimtab.errors import BadInput
+from trimtab.fleet import tasks
 from trimtab.fleet.broker.links import EXPIRE_S, Links
 
 PATIENCE_S = 30.0  # of a test that waits for what must happen
@@ -213,8 +214,7 @@ def test_who_stops_waiting_is_forgotten():
     async def scene(links):
         waiting = asyncio.create_task(links.gone(everything, PATIENCE_S))
         await turns()
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
+        await tasks.end(waiting)
         links.refuse("", "taxi", "cannot")
         links.heard_of("taxi", {})
         links.heard_of("tram", {})

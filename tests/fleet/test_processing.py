@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.errors import BadInput
+from trimtab.fleet import tasks
 from trimtab.fleet.broker.processing import processor as processor_module
 from trimtab.fleet.broker.processing.burn import burn
 from trimtab.fleet.broker.processing.function import encode, load
@@ -95,7 +96,8 @@ def submit(processor, *texts):
 
 
 async def answered(*processors):
-    await asyncio.wait_for(asyncio.gather(*(p.drained() for p in processors)), PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*(p.drained() for p in processors))
 
 
 def see(function, *texts, **options):
@@ -250,7 +252,7 @@ def test_the_spool_is_that_of_the_messages_answered_so_far(tmp_path):
         pipe = tmp_path / "pipe"
         async with listening(pipe) as here, running(f"wait_once?at=two&path={pipe}", spool_size=9) as (processor, _):
             submit(processor, "one", "two", "three")
-            await asyncio.wait_for(here.wait(), PATIENCE_S)
+            assert await tasks.happens(here, PATIENCE_S)
             assert [m.text for m in processor.spool] == ["one"]
             assert processor.backlog == 2
 
@@ -346,7 +348,7 @@ def test_a_worker_killed_from_outside_loses_the_message_it_had_in_hand(tmp_path)
         async with listening(pipe) as here, running(f"wait_once?at=m7&path={pipe}") as (processor, seen):
             texts = [f"m{number}" for number in range(50)]
             submit(processor, *texts)
-            await asyncio.wait_for(here.wait(), PATIENCE_S)
+            assert await tasks.happens(here, PATIENCE_S)
             victim = processor.pid
             os.kill(victim, signal.SIGKILL)
             await answered(processor)
@@ -544,7 +546,8 @@ def test_stopping_drops_what_waits_and_ends_a_worker_that_hangs():
             waiting = asyncio.create_task(processor.drained())
             await asyncio.sleep(0)
             await processor.stop()
-            await asyncio.wait_for(waiting, PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                await waiting
             assert seen.reports == []
 
     asyncio.run(scenario())
@@ -557,7 +560,8 @@ def test_a_start_can_be_given_up(tmp_path, monkeypatch):
     async def scenario():
         processor = TopicProcessor("cam", "slow:go", spool_size=0, limit_s=1, on_result=print, on_dead=print)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(processor.start(), 0.2)
+            async with asyncio.timeout(0.2):
+                await processor.start()
 
         other = TopicProcessor("cam", "slow:go", spool_size=0, limit_s=1, on_result=print, on_dead=print)
         starting = asyncio.create_task(other.start())

@@ -55,7 +55,8 @@ def test_nobody_passes_a_closed_gate():
 def test_who_enters_an_open_gate_passes():
     async def scene():
         gate = Turnstile()
-        await asyncio.wait_for(gate.enter(), 5.0)
+        async with asyncio.timeout(5.0):
+            await gate.enter()
         return gate.busy
 
     assert asyncio.run(scene()) is False

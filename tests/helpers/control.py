@@ -10,6 +10,7 @@ from collections import Counter
 import numpy as np
 
 from helpers.fleet import RunningFleet
+from trimtab.fleet import tasks
 from trimtab.model.ids import Ids
 from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
 from trimtab.observe.snapshot import Snapshot, Usage, messages
@@ -54,7 +55,7 @@ class MeasuredFleet(RunningFleet):
                     await admin.jetstream().publish(subject, part)
 
     def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self._measure.cancel)
+        self.do(tasks.end(self._measure))
         super().stop()
 
     async def homes(self) -> Counter:

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 
 from helpers.strategies import workload, workloads
-from trimtab.errors import BadInput
+from trimtab.errors import BadInput, BadTable
 from trimtab.model.folder import read_workload, write_workload
 from trimtab.model.ids import Ids
+from trimtab.model.key import Key, RoutingTable
 from trimtab.model.placement import Placement
-from trimtab.model.placement_file import read_placement, write_placement
+from trimtab.model.placement_file import read_keys, read_placement, write_keys, write_placement
 from trimtab.model.problem import Problem
-from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
+from trimtab.model.workload import SUB, Brokers, Clients, Links, Topics, Workload
+from trimtab.place.judge import judge_routing
 
 GOOD = {
     "topics": "id,rate,latency_ms\na,1,\nb,2.5,40\n",
@@ -310,3 +312,45 @@ def test_a_failed_write_leaves_the_old_folder_as_it_was(folder, monkeypatch):
         write_workload(load, folder)
 
     assert {p.name: p.read_text() for p in folder.iterdir()} == {f"{n}.csv": t for n, t in GOOD.items()}
+
+
+def test_a_placement_of_several_units_is_written_and_read(tmp_path):
+    workload = Workload(
+        Topics(Ids(["whole", "linked", "spread"]), [1.0, 2.0, 3.0]), Clients(Ids(["ann", "bob"])),
+        Brokers(Ids(["b1", "b2"])), Links([0, 1, 2, 2], [0, 0, 0, 1], [SUB, SUB, SUB, SUB]),
+    )  # fmt: skip
+    placed = {
+        Key("topic", "whole", ""): "b1", Key("link", "linked", "ann"): "", Key("client", "", "ann"): "b2",
+        Key("client", "", "bob"): "b1",
+    }  # fmt: skip
+    write_keys(placed, tmp_path / "placement.csv")
+
+    assert read_keys(workload, tmp_path / "placement.csv") == placed
+    judged = judge_routing(workload, RoutingTable.of_keys(placed))
+    assert (judged.placed, judged.unplaced, judged.received, judged.offered) == (3, 1, 7.0, 9.0)
+    assert judged.load.per_broker.tolist() == [2.0 + 6.0, 6.0]
+    _, clients = read_placement(workload, tmp_path / "placement.csv", "client")
+    assert clients.broker.tolist() == [1, 0]
+    with pytest.raises(BadTable, match="unit is 'link', but the rows above say 'topic'"):
+        read_placement(workload, tmp_path / "placement.csv")
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ("topic,nope,,b1", "row 1 .*topic is 'nope', which topics does not list"),
+        ("client,,ann,b1\nlink,linked,,b1", "row 2 .*client is empty"),
+        ("client,,ann,b1\nclient,,ann,b2", "row 2 .*client ann stands in an earlier row already"),
+        ("broker,,ann,b1", "unit is 'broker', but must be one of"),
+        ("client,,ann,b9", "broker is 'b9', which the workload's brokers do not list"),
+    ],
+)
+def test_a_bad_placement_of_several_units_says_where_and_why(tmp_path, rows, problem):
+    workload = Workload(
+        Topics(Ids(["whole", "linked"]), [1.0, 2.0]), Clients(Ids(["ann"])), Brokers(Ids(["b1", "b2"])),
+        Links([0, 1], [0, 0], [SUB, SUB]),
+    )  # fmt: skip
+    (tmp_path / "p.csv").write_text(f"unit,topic,client,broker\n{rows}\n")
+
+    with pytest.raises(BadTable, match=problem):
+        read_keys(workload, tmp_path / "p.csv")

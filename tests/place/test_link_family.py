@@ -195,7 +195,7 @@ def test_a_knob_that_a_policy_does_not_have_is_refused():
 
 
 def test_a_negative_effort_is_refused():
-    with pytest.raises(BadKnob, match="effort must be zero or more, but is -1"):
+    with pytest.raises(BadKnob, match="effort must be a number from 0 to 1,000, but is -1"):
         Trim(effort=-1)
 
 

@@ -28,18 +28,18 @@ ALLOWED = {  # folder -> folders it may import, besides itself and the top-level
 }
 PURE = ("model", "observe", "predict", "place", "migrate")  # no network, no event loop, no clock; not for types either
 IMPURE = {"asyncio", "nats", "pyspark", "time", "datetime", "socket", "trimtab.clock"}
-CREDENTIALS = "trimtab.fleet.site.credentials"
+COMMON = {"trimtab.fleet.site.credentials", "trimtab.fleet.tasks"}
 FLEET = {  # folder in fleet -> what of the fleet it may import, besides itself
-    "protocol": {CREDENTIALS},
-    "sdk": {"trimtab.fleet.protocol", CREDENTIALS},
-    "broker": {"trimtab.fleet.protocol", CREDENTIALS},
-    "hub": {"trimtab.fleet.protocol", CREDENTIALS},
+    "protocol": COMMON,
+    "sdk": COMMON | {"trimtab.fleet.protocol"},
+    "broker": COMMON | {"trimtab.fleet.protocol"},
+    "hub": COMMON | {"trimtab.fleet.protocol"},
 }
 MOST_LINES = 400
 MOST_PARAMETERS = 8
 
 # Those that are still too long, and have to become shorter. Whoever mends one takes it out; nobody adds one.
-TOO_LONG = {"control/controller.py", "fleet/hub/keeper.py", "lab/demo.py"}
+TOO_LONG = {"control/controller.py", "fleet/hub/keeper.py"}
 TOO_MANY_PARAMETERS = {"fleet/site/server.py: store_config"}
 
 
@@ -105,7 +105,7 @@ def test_imports_go_one_way(path):
         ("fleet.protocol.x", "from trimtab.fleet.sdk import client", ["trimtab.fleet.sdk", "trimtab.fleet.sdk.client"]),
         ("model.x", "import timeit, natsort, asyncio_tools\nfrom trimtab import errors, Problem", []),
         ("place.x", "from trimtab.model.problem import Problem", []),
-        ("fleet.hub.x", "from trimtab.fleet import protocol\nfrom trimtab.fleet.site import credentials", []),
+        ("fleet.hub.x", "from trimtab.fleet import protocol, tasks\nfrom trimtab.fleet.site import credentials", []),
         ("fleet.site.x", "from trimtab.fleet.hub import keeper\nimport asyncio", []),
         ("control.x", "import asyncio, time", []),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import click
 
 from trimtab.cli import output
 from trimtab.cli.packed import packed
+from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
     from trimtab.fleet.broker.capacity import Capacity
@@ -63,7 +63,7 @@ def broker(
 
     said = {name: value for name, value in asdict(limits).items() if value is not None}
     capacity = replace(load().broker, **said)
-    asyncio.run(_broker(name, Path(join), door, area, int(stores), capacity, home, as_json))
+    tasks.run(_broker(name, Path(join), door, area, int(stores), capacity, home, as_json))
 
 
 async def _broker(

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trimtab.cli import output
-from trimtab.cli.policy_options import PolicyOptions, policy_options
+from trimtab.cli.policy_options import PolicyOptions, policy_options, setting
 from trimtab.lab.comparison import Comparison
 from trimtab.lab.comparison import compare as run
 from trimtab.place.registry import find_family
 from trimtab.place.registry import policies as policies_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from trimtab.lab.answer import Answer
@@ -39,9 +40,9 @@ def compare(
     """Run the policies of a family on WORKLOAD and hold them against the tightest bound any of them proved."""
     unit = find_family(family).unit
     names = [output.named_policy(family, p.strip()) for p in policies.split(",")] if policies else policies_of(family)
-    knobs = options.knobs(family)
-    problem = options.problem(workload, unit)
-    comparison = run_with_progress(problem, names, options.seed, options.time_limit, quiet=as_json, **knobs)
+    knobs = options.knobs(family, names)
+    problem = output.problem_of(workload, unit, options.current)
+    comparison = run_with_progress(problem, knobs, options.time_limit_s, quiet=as_json)
     if plot is not None:
         draw(comparison, workload, plot)
     if as_json:
@@ -54,13 +55,13 @@ def compare(
 
 
 def run_with_progress(
-    problem: Problem, names: list[str], seed: int, time_limit: float, *, quiet: bool, **knobs: Any
+    problem: Problem, knobs: Mapping[str, Mapping[str, Any]], time_limit_s: float, *, quiet: bool
 ) -> Comparison:
     with output.progress(quiet=quiet) as bar:
-        step = bar.add_task("starting", total=len(names) + 1)
+        step = bar.add_task("starting", total=len(knobs) + 1)
         comparison = run(
-            problem, names, seed=seed, time_limit_s=time_limit,
-            started=lambda name: bar.update(step, advance=1, description=name), **knobs,
+            problem, knobs, time_limit_s=time_limit_s,
+            started=lambda name: bar.update(step, advance=1, description=name),
         )  # fmt: skip
         bar.update(step, advance=1)
     return comparison
@@ -83,6 +84,9 @@ def print_comparison(comparison: Comparison, title: str) -> None:
     side = "upper" if best.more_is_better else "lower"
     note = f"{side} bound {output.number(best.value)} ({best.kind})"
     output.print_table(title, list(rows[0]), [list(row.values()) for row in rows], note=note)
+    for answer in comparison.answers:
+        if answer.knobs:
+            click.echo(f"{answer.policy} with {setting(answer.knobs)}")
     for name, why in comparison.refused.items():
         click.echo(f"{name} left out: {why}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import time
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trimtab.cli.fleet import home_of, home_option
+from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def controller(policy: str | None, period: float | None, paused: bool, home: str
 
     settings = load().control
     settings = replace(settings, policy=policy or settings.policy, period_s=period or settings.period_s)
-    asyncio.run(_run(home_of(home), settings, paused))
+    tasks.run(_run(home_of(home), settings, paused))
 
 
 async def _run(home: Path, settings: Settings, paused: bool) -> None:
@@ -43,12 +43,11 @@ async def _run(home: Path, settings: Settings, paused: bool) -> None:
     from trimtab.fleet.site.launch import admin_connection
 
     connection = await admin_connection(Fleet.load(home / FLEET_FILE))
-    working = asyncio.create_task(Controller(connection, settings, _say, paused=paused).run())
+    stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        with contextlib.suppress(asyncio.CancelledError):
-            await working
+        await tasks.run_until(stop, Controller(connection, settings, _say, paused=paused).run())
     finally:
         await connection.close()
 

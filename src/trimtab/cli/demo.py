@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +13,7 @@ from trimtab.cli import output
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from trimtab.lab.demo import Show
+    from trimtab.lab.demo_show import Show
 
 BAR: Final = 30  # characters
 
@@ -35,7 +35,10 @@ def demo(fast: bool, out: str, seed: int, as_json: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from trimtab.fleet import tasks
     from trimtab.lab import demo as lab
+    from trimtab.lab.demo_show import FAST, FULL, draw
+    from trimtab.lab.watchdog import Stuck, Watchdog
     from trimtab.pipeline.java import java_home
 
     java_home()  # before anything is started
@@ -58,15 +61,25 @@ def demo(fast: bool, out: str, seed: int, as_json: bool) -> None:
                 click.echo(f"{show.elapsed_s:5.0f} s  {show.phase}", err=True)
 
         log = folder / "controller.log"
-        try:
-            show = asyncio.run(lab.run(Path(home), lab.FAST if fast else lab.FULL, seed, report))
-        finally:  # also if something went wrong
+
+        def keep_logs() -> None:
             log.write_text("".join(path.read_text() for path in sorted(Path(home).glob("fleet/controller-*/log"))))
             for kept, name in (("emergency.yaml", "emergency.yaml"), ("fleet/pipeline/log", "pipeline.log")):
                 if (Path(home) / kept).exists():
                     shutil.copy(Path(home) / kept, folder / name)
+
+        say = functools.partial(click.echo, err=True)
+        try:
+            with Watchdog(say, clean_up_s=lab.CLEAN_UP_S) as watchdog:
+                watchdog.before_exit(functools.partial(shutil.rmtree, home, ignore_errors=True))
+                watchdog.before_exit(keep_logs)
+                show = tasks.run(lab.run(Path(home), FAST if fast else FULL, seed, report, watchdog))
+        except Stuck as error:
+            raise click.ClickException(str(error)) from None
+        finally:  # also if something went wrong
+            keep_logs()
     plot = folder / "demo.png"
-    lab.draw(show, plot)
+    draw(show, plot)
     if as_json:
         output.print_json(show.as_json() | {"plot": str(plot), "log": str(log)})
         return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option
+from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def hub(listen: str, port: int | None, leaf_port: int | None, executors: int, ho
 
     The fleet file it writes is what a broker on another machine joins with: copy it there.
     """
-    asyncio.run(_hub(home_of(home), listen, port, leaf_port, executors, as_json))
+    tasks.run(_hub(home_of(home), listen, port, leaf_port, executors, as_json))
 
 
 async def _hub(home: Path, listen: str, port: int | None, leaf: int | None, executors: int, as_json: bool) -> None:

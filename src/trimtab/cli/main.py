@@ -16,6 +16,7 @@ COMMANDS = {
     "plan": "decide who is served where",
     "judge": "what any placement does, ours or not",
     "compare": "policies side by side, with a plot",
+    "policies": "policies: what they do, and their knobs",
     "up": "a whole fleet on this machine: hub, brokers, agents",
     "hub": "the hub of a fleet alone",
     "broker": "one broker that joins a fleet",

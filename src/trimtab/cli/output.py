@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,15 +16,13 @@ from trimtab.model.placement_file import read_placement
 from trimtab.model.problem import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.progress import Progress
     from rich.table import Table
 
     from trimtab.model.judgement import Delay, Judgement
     from trimtab.model.placement import Unit
-
-    F = TypeVar("F", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 seed_option = click.option(
@@ -37,51 +34,21 @@ current_option = click.option(
 )
 
 
-def _share(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not 0.0 <= value <= 1.0:
-        raise click.BadParameter(f"{value:g} is not a share from 0 to 1")
-    return value
-
-
-budget_option = click.option(
-    "--budget", type=float, callback=_share, metavar="SHARE",
-    help="Share of the clients that may move from --current, from 0 to 1; as few as it takes if left out.",
-)  # fmt: skip
-
-
-def objective_option(command: F) -> F:
-    return click.option(
-        "--objective", type=click.Choice(["load", "delay", "both"]),
-        help="What homes of clients are chosen by: the least maximum load (default), the least delay, or the least "
-        "delay with a load of at most 1.1 times the least.",
-    )(command)  # fmt: skip
-
-
-def time_limit_option(default: float) -> Callable[[F], F]:
-    return click.option(
-        "--time-limit", type=click.FloatRange(min=0.0), default=default, show_default=True, metavar="S",
-        callback=_not_nan, help="Seconds a search may take.",
-    )  # fmt: skip
-
-
-def _not_nan(_: click.Context, __: click.Parameter, value: float) -> float:
-    if math.isnan(value):
-        raise click.BadParameter("nan is not a number of seconds")
-    return value
-
-
 def print_json(answer: Any) -> None:
     click.echo(json.dumps(answer, indent=2, allow_nan=False))
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> Table:
-    """The columns ``left`` are text, the others are numbers."""
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,),
+    wrap: Sequence[int] = (),
+) -> Table:  # fmt: skip
+    """The columns ``left`` are text, the others are numbers; columns ``wrap`` break over lines where space is short."""
     from rich.table import Table
     from rich.text import Text
 
     shown = Table(title=Text(title, style="bold"), title_justify="left")
     for at, column in enumerate(columns):
-        shown.add_column(column, justify="left" if at in left else "right", no_wrap=True)
+        shown.add_column(column, justify="left" if at in left else "right", no_wrap=at not in wrap)
     for row in rows:
         shown.add_row(*(Text(cell) for cell in row))
     return shown
@@ -89,13 +56,13 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, 
 
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str | None = None,
-    left: Sequence[int] = (0,),
+    left: Sequence[int] = (0,), wrap: Sequence[int] = (),
 ) -> None:  # fmt: skip
     from rich.console import Console
 
     # A pipe or a file has no width; there, nothing should be cut.
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(table(title, columns, rows, left=left))
+    console.print(table(title, columns, rows, left=left, wrap=wrap))
     if note:
         console.print(note, markup=False)
 
@@ -159,6 +126,8 @@ def judgement_rows(judgement: Judgement) -> list[tuple[str, str]]:
         ("load, mean", number(load.mean)),
         ("load, total", number(load.total)),
         ("load, coefficient of variation", f"{load.cov:.4f}"),
+        ("on the wire, maximum", number(judgement.wire.max)),
+        ("on the wire, coefficient of variation", f"{judgement.wire.cov:.4f}"),
         *([("units that move", f"{moves.units:,}"), ("at least", f"{moves.least:,}")] if moves else []),
         *_delay_rows(delay),
         ("violations", f"{len(judgement.violations):,}"),
@@ -205,26 +174,12 @@ def writing(path: Path) -> Iterator[None]:
         raise BadInput(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def knobs(family: str, objective: str | None, budget: float | None, current: str | None) -> dict[str, Any]:
-    """Those that were given, for policies that have them."""
-    given: dict[str, Any] = {}
-    if objective is not None:
-        given["objective"] = objective
-    if budget is not None:
-        given["budget"] = budget
-    if given and family != "client":
-        raise BadInput(f"--{next(iter(given))} is about homes of clients; family '{family}' does not know it")
-    if budget is not None and current is None:
-        raise BadInput("--budget says how many clients may move; where they are now is missing: --current PLACEMENT")
-    return given
-
-
 def problem_of(workload: str, unit: Unit, current: str | None) -> Problem:
     """The question about a workload folder, and where everything is now if a placement file says so."""
     load = read_workload(workload)
     if current is None:
         return Problem(load, unit)
-    asked, placed = read_placement(load, current)
+    asked, placed = read_placement(load, current, unit)
     if asked.unit != unit:
         raise BadInput(f"{current} places {asked.unit}s, but the question is about {unit}s")
     return Problem(load, unit, placed)
@@ -232,16 +187,14 @@ def problem_of(workload: str, unit: Unit, current: str | None) -> Problem:
 
 def named_policy(family: str | None, policy: str) -> str:
     """``family/name`` from what was given: ``--family link --policy trim`` or ``--policy link/trim``."""
-    from trimtab.place.registry import FAMILIES, policy_class
+    from trimtab.place.registry import FAMILIES, full_name, policy_class
 
     if "/" in policy:
         own = policy.split("/")[0]
         if family not in (None, own):
             raise BadInput(f"policy '{policy}' is not of family '{family}'; leave --family out or name a policy of it")
-        name = policy
     elif family is None:
         raise BadInput(f"policy '{policy}' needs its family: --family one of {', '.join(FAMILIES)}, or FAMILY/{policy}")
-    else:
-        name = f"{family}/{policy}"
+    name = full_name(policy, family or "")
     policy_class(name)
     return name

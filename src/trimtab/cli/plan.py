@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from trimtab.cli import output
-from trimtab.cli.policy_options import PolicyOptions, policy_options
+from trimtab.cli.policy_options import PolicyOptions, policy_options, setting
 from trimtab.lab.answer import ask
 from trimtab.model.placement_file import write_placement
 from trimtab.place.registry import find_family
@@ -32,12 +32,12 @@ def plan(
 ) -> None:
     """Decide which broker serves which unit of WORKLOAD, a folder of topics, clients, brokers and links."""
     name = output.named_policy(family, policy)
-    knobs = options.knobs(name.split("/")[0])
+    knobs = options.knobs(name.split("/")[0], [name])[name]
     with output.progress(quiet=as_json) as bar:
         step = bar.add_task("reading", total=3)
-        problem = options.problem(workload, find_family(name.split("/")[0]).unit)
+        problem = output.problem_of(workload, find_family(name.split("/")[0]).unit, options.current)
         bar.update(step, advance=1, description=f"planning with {name}")
-        answer = ask(name, problem, seed=options.seed, time_limit_s=options.time_limit, **knobs)
+        answer = ask(name, problem, time_limit_s=options.time_limit_s, **knobs)
         bar.update(step, advance=1, description="writing")
         path = None
         if out is not None:
@@ -55,6 +55,8 @@ def plan(
         side = "upper" if answer.bound.more_is_better else "lower"
         rows = [*output.judgement_rows(answer.judgement), (f"{side} bound", bound), ("", proof)]
         rows.append(("took", output.seconds(answer.seconds)))
+        if answer.knobs:
+            rows.append(("knobs set", setting(answer.knobs)))
         output.print_table(f"{name} on {workload}", ["figure", "value"], rows)
         output.print_violations(answer.judgement)
         click.echo(f"placement: {path}" if path else "nothing written; --out DIR keeps the placement")

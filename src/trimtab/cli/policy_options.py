@@ -1,44 +1,148 @@
-"""What ``plan`` and ``compare`` let people say about the question they put to policies."""
+"""Options of the commands that ask policies about a workload folder: ``plan`` and ``compare``."""
 
 from __future__ import annotations
 
+import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import click
+from click.core import ParameterSource
+
 from trimtab.cli import output
-from trimtab.cli.packed import packed
+from trimtab.errors import BadInput, UnknownName
+from trimtab.place.knobs import knobs, parse, shown, split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-    from trimtab.model.placement import Unit
-    from trimtab.model.problem import Problem
+set_option = click.option(
+    "--set", "assignments", multiple=True, metavar="KNOB=VALUE",
+    help="Set a knob of the policy, or POLICY.KNOB=VALUE of one of several; repeatable. See `trimtab policies`.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """Where everything is now, what counts, and how long a policy may think."""
+    """What the options say, before it is known which policies they are for."""
 
-    current: str | None
-    objective: str | None
-    budget: float | None
-    seed: int
-    time_limit: float
+    current: str | None  # placement file
+    time_limit_s: float
+    given: dict[str, Any]  # knobs that have an option of their own
+    assignments: tuple[str, ...]  # values of --set
 
-    def knobs(self, family: str) -> dict[str, Any]:
-        """Those of the policies of a family that were given."""
-        return output.knobs(family, self.objective, self.budget, self.current)
+    def knobs(self, family: str, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The knobs for each of the policies, all of one family.
 
-    def problem(self, workload: str, unit: Unit) -> Problem:
-        return output.problem_of(workload, unit, self.current)
+        ``POLICY.KNOB=VALUE`` sets a knob of one policy and takes precedence over ``KNOB=VALUE``, which sets it of all
+        policies that have it. Knobs with an option of their own are offered to all: they are part of the question.
+        """
+        for knob in ("objective", "budget"):
+            if knob in self.given and family != "client":
+                raise BadInput(f"--{knob} is about homes of clients; family '{family}' does not know it")
+        common, single = self._scoped(family, policies)
+        values = {name: self._common(name, common, len(policies)) for name in policies}
+        self._refuse_unknown(common, policies)
+        question = {knob: value for of_one in values.values() for knob, value in of_one.items() if knob == "objective"}
+        for name in policies:
+            values[name] = self.given | question | values[name] | parse(name, single.get(name, ()))
+        if self.current is None and any(each.get("budget") is not None for each in values.values()):
+            raise BadInput("budget says how many clients may move; where they are now is missing: --current PLACEMENT")
+        return values
+
+    def _scoped(self, family: str, policies: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+        """Assignments for all policies, and those for single ones."""
+        common: list[str] = []
+        single: dict[str, list[str]] = {}
+        for assignment in self.assignments:
+            target, text = split(assignment)
+            policy, _, knob = target.rpartition(".")
+            if knob in self.given:
+                raise BadInput(f"knob {knob} is set twice: by --{knob} and by --set {assignment}")
+            if not policy:
+                common.append(assignment)
+                continue
+            name = output.named_policy(family, policy)
+            if name not in policies:
+                raise BadInput(f"--set {assignment}: {name} is not asked; asked: {', '.join(policies)}")
+            if knob == "objective" and len(policies) > 1:
+                raise BadInput(f"--set {assignment}: all policies are compared on one objective: --objective {text}")
+            single.setdefault(name, []).append(f"{knob}={text}")
+        return common, single
+
+    def _common(self, policy: str, assignments: list[str], policies: int) -> dict[str, Any]:
+        own = {knob.name for knob in knobs(policy)}
+        return parse(policy, [each for each in assignments if policies == 1 or split(each)[0] in own])
+
+    def _refuse_unknown(self, assignments: list[str], policies: Sequence[str]) -> None:
+        known = dict.fromkeys(knob.name for policy in policies for knob in knobs(policy))
+        for assignment in assignments:
+            knob = split(assignment)[0]
+            if knob not in known:
+                raise UnknownName("knob of these policies", knob, known)
 
 
 def policy_options(time_limit_s: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The options about the question, as one argument ``options``."""
+    """Adds the options to a command, which receives them as ``options``."""
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        made = packed("options", PolicyOptions)(command)
-        made = output.seed_option(output.time_limit_option(time_limit_s)(made))
-        return output.current_option(output.objective_option(output.budget_option(made)))
+    def with_options(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(
+            *, current: str | None, objective: str | None, budget: float | None, seed: int, time_limit: float,
+            assignments: tuple[str, ...], **others: Any,
+        ) -> None:  # fmt: skip
+            given: dict[str, Any] = {}
+            if objective is not None:
+                given["objective"] = objective
+            if budget is not None:
+                given["budget"] = budget
+            if click.get_current_context().get_parameter_source("seed") is not ParameterSource.DEFAULT:
+                given["seed"] = seed
+            command(options=PolicyOptions(current, time_limit, given, assignments), **others)
 
-    return decorate
+        decorated: Callable[..., None] = run
+        options = (
+            output.current_option, _objective_option, _budget_option, output.seed_option, set_option,
+            _time_limit_option(time_limit_s),
+        )  # fmt: skip
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return with_options
+
+
+def setting(knobs: Mapping[str, Any]) -> str:
+    """Knobs and their values, as they are written on the command line."""
+    return ", ".join(f"{knob}={shown(value)}" for knob, value in knobs.items())
+
+
+def _share(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0.0 <= value <= 1.0:
+        raise click.BadParameter(f"{value:g} is not a share from 0 to 1")
+    return value
+
+
+def _not_nan(_: click.Context, __: click.Parameter, value: float) -> float:
+    if math.isnan(value):
+        raise click.BadParameter("nan is not a number of seconds")
+    return value
+
+
+_budget_option = click.option(
+    "--budget", type=float, callback=_share, metavar="SHARE",
+    help="Share of the clients that may move from --current, from 0 to 1; as few as it takes if left out.",
+)  # fmt: skip
+_objective_option = click.option(
+    "--objective", type=click.Choice(["load", "delay", "both"]),
+    help="What homes of clients are chosen by: the least maximum load (default), the least delay, or the least "
+    "delay with a load of at most 1.1 times the least.",
+)  # fmt: skip
+
+
+def _time_limit_option(default: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--time-limit", type=click.FloatRange(min=0.0), default=default, show_default=True, metavar="S",
+        callback=_not_nan, help="Seconds a search may take.",
+    )  # fmt: skip

@@ -13,6 +13,7 @@ import click
 from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option
 from trimtab.cli.packed import packed
+from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -52,7 +53,7 @@ def up(size: Size, tls: bool | None, app: str | None, measure: bool, home: str |
     Credentials are made once and kept in the fleet's folder, for its owner only; so are stored messages and the
     registry: the next start goes on with them.
     """
-    asyncio.run(_up(home_of(home), size, tls, app, measure, as_json))
+    tasks.run(_up(home_of(home), size, tls, app, measure, as_json))
 
 
 async def _up(home: Path, size: Size, tls: bool | None, app: str | None, measure: bool, as_json: bool) -> None:

@@ -1,84 +1,49 @@
-"""The controller without a network and without a clock: looks in, plans out.
+"""The controller without a network and without a clock: views in, plans out.
 
-What keeps it from running after its own tail, which its peers are known for (apache/pulsar PIP-364, #16059): it must
-find the same thing several times in a row; a plan must be worth it; the next waits until the last one has been seen to
-help, and longer each time one has not; a client that moved stays for a while, twice as long each time; and only so many
+What keeps it from oscillating, which its peers are known for (apache/pulsar PIP-364, #16059): it must find the same
+thing several times in a row; a plan must be worth it; the next plan waits until the last one has been measured, and
+longer each time one has not helped; a key that moved stays for a while, twice as long each time; and only so many keys
 move within a period.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.control.decide import NoPlan, Question, decide, worth_it
-from trimtab.control.detectors import Finding, Kind, findings
-from trimtab.control.plan import RELIEVE, Levels, Plan
-from trimtab.control.resources import all_that_binds
+from trimtab.control.decide import NoPlan, decide
+from trimtab.control.goals import GOALS
+from trimtab.control.goals.evenness import worth_it
+from trimtab.control.goals.goal import Finding, Kind
+from trimtab.control.move_memory import MoveMemory
+from trimtab.control.outcome import Outcome, now_bound, reported
+from trimtab.control.plan import GATHER, RELIEVE, Levels, Plan
+from trimtab.control.question import Question
+from trimtab.control.trouble import Trouble
 from trimtab.model.placement import UNPLACED
 from trimtab.observe.snapshot import USAGE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from trimtab.control.plan import Step
-    from trimtab.control.resources import Resource
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
 
-LONGEST: Final = 32  # periods that it waits after plans that did not help
-LONG: Final = 8  # periods that a broker must be there to be used, if it keeps dying
-FORGET: Final = 16  # times ``cool_s`` after which a move does not count any more
-WORSE: Final = 1.1  # times what it was
-SEVERAL: Final = 3  # moves to a broker that failed, of one plan
-ENOUGH: Final = 0.5  # share of the predicted gain that must show
+LONGEST: Final = 32  # periods to wait after plans that did not help
+SEVERAL: Final = 3  # failed moves to one broker, of one plan
 UNSURE: Final = 0.2  # share of all data of which it is not known how often it comes: too much to plan on
-COUNTED_S: Final = 2.0  # after which every broker has said again who is there
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a plan brought."""
-
-    plan: Plan
-    ended: float
-    said_before: Levels | None = None  # by the brokers themselves, all that they carry
-    measured: Levels | None = None  # once it was seen
-    said: Levels | None = None
-    binding: float | None = None  # of that which was binding, then
-    helped: bool | None = None
-    unmeasured: str = ""  # why that will never be known
-
-    def as_json(self) -> dict[str, Any]:
-        levels = {name: getattr(self, name) for name in ("said_before", "measured", "said")}
-        seen = {name: each.as_json() if each else None for name, each in levels.items()}
-        return seen | {"binding": self.binding, "helped": self.helped, "unmeasured": self.unmeasured}
-
-
-@dataclass(slots=True)
-class _Trouble:
-    """A broker that died, or to which moves failed."""
-
-    times: int = 0
-    last: float = 0.0
-    until: float = 0.0  # nobody is to go there before this
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """A client that a plan has moved."""
-
-    times: int  # in a row
-    last: float  # when
-    to: str
+COUNTED_S: Final = 2.0  # after which every broker has listed its links again
+GATHER_S: Final = 60.0  # between attempts to bring common subscriptions together, doubled while none is worth it
+RARELY: Final = 64  # times GATHER_S, at the most
 
 
 @dataclass(slots=True)
 class Loop:
-    """``step`` at every look. Whoever carries plans out says what ``moved``, and when it ``ended``; what was found out
-    about plans since the last time is in ``verdicts``."""
+    """``step`` at every look. The executor of plans says which steps ``moved`` and when a plan has ``ended``; verdicts
+    about plans since the last time are in ``verdicts``."""
 
     settings: Settings
     number: int = 0  # of the last decision
@@ -88,33 +53,37 @@ class Loop:
     question: Question | None = None  # that the last decision answered
     verdicts: list[Outcome] = field(default_factory=list)
     leaving: dict[str, float] = field(default_factory=dict)  # brokers that are to be removed, until when
+    moves: MoveMemory = field(init=False)
+    trouble: Trouble = field(init=False)
     _seen: dict[Kind, int] = field(default_factory=dict)  # measurements in a row
     _measured: float = -math.inf  # when the last of these was
-    _recent: deque[float] = field(default_factory=deque)  # when clients moved
-    _moved: dict[str, _Moved] = field(default_factory=dict)  # clients
     _pause: int = 0  # periods to wait after a plan that did not help; doubles
     _quiet_until: float = -math.inf
-    _unseen: bool = False  # what came of it has not been measured yet
-    _homes: Mapping[str, str] = field(default_factory=dict)  # at the last look
-    _sent: dict[str, str] = field(default_factory=dict)  # clients that plans have moved, and where to
-    _shaken: float = -math.inf  # when somebody else was seen to have moved clients
+    _gather_s: float = GATHER_S
+    _gather_after: float = -math.inf
+    _unseen: bool = False  # the result of the last plan has not been measured yet
+    _shaken: float = -math.inf  # when somebody else was seen to have moved keys
     _rest: int = 0  # moves of the last plan that the budget did not allow
     _brokers: frozenset[str] = frozenset()  # alive at the last look
-    _said_before: Levels | None = None  # by brokers, when the last plan was made
-    _trouble: dict[str, _Trouble] = field(default_factory=dict)
-    # Resources and brokers that had no more of them when clients had left: it is something else that uses them.
+    _said_before: Levels | None = None  # reported by brokers when the last plan was made
+    # Resources and brokers that were relieved in vain: something else uses them.
     _in_vain: set[tuple[str, str]] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self.moves, self.trouble = MoveMemory(self.settings), Trouble(self.settings)
+
     def step(
-        self, now: float, view: View, *, busy: bool = False, paused: bool = False, rehoming: bool = False
-    ) -> Plan | NoPlan | None:
-        """What to do now, if anything. ``busy``: a plan is being carried out, and ``rehoming``: it gives homes to all
-        who have none; ``paused``: only who is lost may move."""
-        self._look_who_is_there(now, frozenset(view.brokers))
-        self._look_who_has_moved(now, view.homes)
-        self.found = [*findings(view, self.settings), *self._unfinished(view)]
+        self, now: float, view: View, *, busy: bool = False, paused: bool = False, rehoming: bool = False,
+        cordoned: Collection[str] = (),
+    ) -> Plan | NoPlan | None:  # fmt: skip
+        """What to do now, if anything. ``busy``: a plan is being carried out, and ``rehoming``: it serves all lost
+        keys; ``paused``: only lost keys may move; ``cordoned``: no key goes to these brokers, and none leaves them."""
+        self._look_at_brokers(now, frozenset(view.brokers))
+        if self.moves.look(now, view.routing.brokers):
+            self._shaken = now
+        self.found = [*self._findings(now, view, cordoned), *self._unfinished(view)]
         kinds = {each.kind for each in self.found}
-        fresh = view.at != self._measured  # to look at a measurement twice is not to find something twice
+        fresh = view.at != self._measured  # a measurement that is looked at twice is not found twice
         self._measured = view.at
         self._seen = {kind: max(1, self._seen.get(kind, 0) + fresh) for kind in kinds}
         self.why_not = ""
@@ -122,72 +91,63 @@ class Loop:
             self.why_not = "no broker is alive"
             return None
         if Kind.LOST in kinds and not rehoming:
-            return self._decide(now, view, only_lost=True)
+            return self._decide(now, view, cordoned, only_lost=True)
         if not busy:
             self._verify(now, view)
+        self.why_not = self._why_wait(now, view, busy=busy, paused=paused)
+        firm = any(self._is_firm(each) for each in self.found)
+        return self._decide(now, view, cordoned) if firm and not self.why_not else None
+
+    def _why_wait(self, now: float, view: View, *, busy: bool, paused: bool) -> str:
         if not any(self._is_firm(each) for each in self.found):
-            self.why_not = "it has to be found again first" if self.found else ""
-        elif paused:
-            self.why_not = "it is paused"
-        elif busy:
-            self.why_not = "a plan is under way"
-        elif view.snapshot.unsure > UNSURE:
-            self.why_not = f"{view.snapshot.unsure:.0%} of the data has come once only; how often is not known yet"
-        elif view.at < self._shaken + COUNTED_S:
-            self.why_not = "clients have been moved by hand; who is where has to be measured first"
-        elif self._unseen:
-            self.why_not = "what the last plan brought has not been measured yet"
-        elif now < self._quiet_until:
-            self.why_not = f"nothing that could be done helps; trying again in {self._quiet_until - now:.0f} s"
-        elif not self._allowed(now, len(view.clients)):
-            self.why_not = f"so many have moved in the last {self.settings.budget_s:g} s as the budget allows"
-        else:
-            return self._decide(now, view)
-        return None
+            return "it has to be found again first" if self.found else ""
+        if paused:
+            return "it is paused"
+        if busy:
+            return "a plan is under way"
+        if view.snapshot.unsure > UNSURE:
+            return f"{view.snapshot.unsure:.0%} of the data has come once only; how often is not known yet"
+        if view.at < self._shaken + COUNTED_S:
+            return "keys have been moved by hand; where links are has to be measured first"
+        if self._unseen:
+            return "what the last plan brought has not been measured yet"
+        if now < self._quiet_until:
+            return f"nothing that could be done helps; trying again in {self._quiet_until - now:.0f} s"
+        if not self.moves.allowed(now, len(view.keys)):
+            return f"so many have moved in the last {self.settings.budget_s:g} s as the budget allows"
+        return ""
 
-    def _look_who_is_there(self, now: float, brokers: frozenset[str]) -> None:
-        """A broker less or more is a new situation: what was found out about plans and clients no longer counts.
+    def _findings(self, now: float, view: View, cordoned: Collection[str]) -> list[Finding]:
+        """Cordoned brokers need not be even with the others, nor have anything to do."""
+        closed = set(cordoned) & set(view.brokers)
+        part = view.without(closed) if 0 < len(closed) < len(view.brokers) else view
+        found = [each for goal in GOALS for each in goal.find(part if goal.name == "evenness" else view, self.settings)]
+        # Gathering takes many moves to save anything, so it waits for the whole budget.
+        gathers = now >= self._gather_after and not self.moves.used(now)
+        return [each for each in found if each.kind is not Kind.SCATTERED or gathers]
 
-        One that comes back is used after a period, after twice as long the second time, and so on.
-        """
+    def _look_at_brokers(self, now: float, brokers: frozenset[str]) -> None:
+        """A broker less or more is a new situation: earlier experience with plans and keys no longer counts."""
         if brokers == self._brokers:
             return
         for name in self._brokers - brokers:
-            self._had_trouble(name, now, math.inf)
+            self.trouble.died(name, now)
         for name in brokers - self._brokers:
-            if (known := self._trouble.get(name)) is not None:
-                known.until = now + self.settings.period_s * min(LONG, 2 ** (known.times - 1))
+            self.trouble.returned(name, now)
         self._brokers = brokers
         if self._unseen:
             self._never_measured("a broker has come or gone before")
-        self._moved.clear()
+        self.moves.clear()
         self._in_vain.clear()
         self._pause, self._quiet_until, self._unseen, self._rest = 0, -math.inf, False, 0
-
-    def _look_who_has_moved(self, now: float, homes: Mapping[str, str]) -> None:
-        """A measurement of the moment in which a client moves may find it nowhere, and a plan on it be half of one."""
-        before = self._homes
-        if any(before.get(client, home) != home != self._sent.get(client) for client, home in homes.items()):
-            self._shaken = now
-        self._homes = homes
-        if len(self._sent) > 2 * len(homes):  # whoever has left for good
-            self._sent = {client: to for client, to in self._sent.items() if client in homes}
-        oldest = now - FORGET * self.settings.cool_s
-        if self._moved and next(iter(self._moved.values())).last < oldest:
-            self._moved = {client: known for client, known in self._moved.items() if known.last >= oldest}
-
-    def _had_trouble(self, broker: str, now: float, for_s: float) -> None:
-        known = self._trouble.setdefault(broker, _Trouble())
-        if now - known.last > FORGET * self.settings.cool_s:
-            known.times = 0
-        known.times, known.last, known.until = known.times + 1, now, now + for_s
+        self._gather_s, self._gather_after = GATHER_S, -math.inf
 
     def _is_firm(self, found: Finding) -> bool:
-        """It was found so many times in a row; what is slight, once more."""
+        """It was found so many times in a row; a slight excess, once more."""
         return found.kind is Kind.UNFINISHED or self._seen[found.kind] >= self.settings.patience + found.slight
 
     def _is_to_be_relieved(self, found: Finding) -> bool:
-        """A broker is full of something, and to move clients has not been found to be no use."""
+        """A broker is full of something, and a relief of it has not been in vain."""
         return bool(found.resource) and self._is_firm(found) and (found.resource, found.broker) not in self._in_vain
 
     def _unfinished(self, view: View) -> list[Finding]:
@@ -196,127 +156,90 @@ class Loop:
         self._rest = 0
         return []
 
-    def _decide(self, now: float, view: View, *, only_lost: bool = False) -> Plan | NoPlan:
+    def _decide(self, now: float, view: View, cordoned: Collection[str], *, only_lost: bool = False) -> Plan | NoPlan:
         self.number += 1
         settings = self.settings
-        frozen = () if only_lost else tuple(name for name in view.clients if self._is_frozen(name, view, now))
-        unfit = self.unfit(now, view)
+        unfit = tuple(sorted({*self.unfit(now, view), *(set(cordoned) & set(view.brokers))}))
+        firm = {each.kind for each in self.found if self._is_firm(each)}
+        only_scattered = firm == {Kind.SCATTERED}
         self.question = Question(
             self.number, now, tuple(f"{each.kind}: {each}" for each in self.found), settings.policy,
-            settings.seed + self.number, settings.gain, self._allowed(now, len(view.clients)), frozen, unfit, only_lost,
+            settings.seed + self.number, settings.gain, self.moves.allowed(now, len(view.keys)),
+            () if only_lost else self.moves.frozen(now, view), unfit, only_lost,
             relieve=next((each.resource for each in self.found if self._is_to_be_relieved(each)), ""),
-            overload=settings.overload, messages=settings.messages,
+            overload=settings.overload, messages=settings.messages, alpha=settings.alpha, beta=settings.beta,
+            gather=settings.gather if now >= self._gather_after else 0.0, knobs=dict(settings.knobs),
         )  # fmt: skip
         made = decide(view, self.question)
         if isinstance(made, Plan):
-            self._rest, self._said_before = made.left, _said_by(view)
+            self._rest, self._said_before = made.left, reported(view)
+            return made
+        self.why_not, self._rest = made.why, 0
+        if only_scattered:
+            self._gather_later(now)
+        elif troubled := [name for name in unfit if name not in cordoned]:
+            self._quiet_until = min(self._unfit_until(name) for name in troubled)
         else:
-            self.why_not, self._rest = made.why, 0
-            if unfit:
-                self._quiet_until = min(self._unfit_until(name) for name in unfit)
-            else:
-                self._wait_longer(now)
+            self._wait_longer(now)
         return made
 
     def unfit(self, now: float, view: View) -> tuple[str, ...]:
-        """Brokers that nobody is to go to for a while."""
+        """Brokers that no key is to go to for a while."""
         return tuple(name for name in view.brokers if now < self._unfit_until(name))
 
     def _unfit_until(self, broker: str) -> float:
-        return max(self._trouble.get(broker, _Trouble()).until, self.leaving.get(broker, 0.0))
-
-    def _allowed(self, now: float, clients: int) -> int:
-        while self._recent and self._recent[0] <= now - self.settings.budget_s:
-            self._recent.popleft()
-        return max(0, math.ceil(self.settings.budget * clients) - len(self._recent))
-
-    def _is_frozen(self, client: str, view: View, now: float) -> bool:
-        """It has moved not long ago, and nobody has brought it elsewhere since."""
-        known = self._moved.get(client)
-        if known is None or view.homes[client] != known.to:
-            return False
-        return bool(now < known.last + self.settings.cool_s * 2 ** (known.times - 1))
+        return max(self.trouble.until(broker), self.leaving.get(broker, 0.0))
 
     def _wait_longer(self, now: float) -> None:
         self._pause = min(LONGEST, max(1, 2 * self._pause))
         self._quiet_until = now + self._pause * self.settings.period_s
 
+    def _gather_later(self, now: float) -> None:
+        self._gather_after = now + self._gather_s
+        self._gather_s = min(2.0 * self._gather_s, RARELY * GATHER_S)
+
     def moved(self, now: float, steps: Iterable[Step]) -> None:
-        """These have been carried out. Whoever had no home does not count: it had to go somewhere."""
-        for each in steps:
-            self._sent[each.client] = each.target
-            if each.source:
-                self._recent.append(now)
-                known = self._moved.get(each.client)
-                again = (
-                    known is not None and known.to == each.source and now - known.last <= FORGET * self.settings.cool_s
-                )
-                self._moved.pop(each.client, None)  # the oldest are first
-                self._moved[each.client] = _Moved(known.times + 1 if known and again else 1, now, each.target)
+        """These steps have been carried out."""
+        self.moves.moved(now, steps)
 
     def is_hopeless(self, failed: Iterable[Step]) -> bool:
         """Whether so many moves of a plan have failed that the rest of it is not worth much."""
         return any(times >= SEVERAL for times in Counter(each.target for each in failed).values())
 
     def ended(self, now: float, plan: Plan, failed: Iterable[Step] = ()) -> None:
-        """All of it is carried out, but for those that failed. Where several could not go, nobody is sent for a while:
-        a new plan is made without that broker, at once."""
+        """All steps are carried out, but for those that failed. A broker to which several failed is not used for a
+        while: a new plan is made without it, at once."""
         if self._unseen:
             self._never_measured("the next plan has begun before")
         self.outcome, self._unseen = Outcome(plan, now, self._said_before), True
         if not plan.before.mean:  # made without a measurement
             self._never_measured("there was nothing to compare with")
         for broker, times in Counter(each.target for each in failed).items():
-            known = self._trouble.get(broker, _Trouble())
-            if times >= SEVERAL and now >= known.until:
-                self._had_trouble(broker, now, self.settings.cool_s * 2**known.times)
-                if self._unseen:
-                    self._never_measured("several of its moves failed")
+            if times >= SEVERAL and self.trouble.failed(broker, now) and self._unseen:
+                self._never_measured("several of its moves failed")
 
     def _verify(self, now: float, view: View) -> None:
-        """Whether the last plan has brought at least half of what it promised, and no broker says otherwise.
-
-        What brokers say is more than what clients get: publications on their way through, and news between brokers. So
-        it need not fall by as much, but must not have risen.
-        """
+        """Whether the last plan has helped, once there is a measurement from after its end."""
         outcome = self.outcome
         if outcome is None or not self._unseen:
             return
-        binding, relieved = outcome.plan.binding, outcome.plan.policy == RELIEVE
-        # What brokers use is a mean over some time; loads are computed from homes as they are.
+        plan, relieved = outcome.plan, outcome.plan.policy == RELIEVE
+        # What brokers use is a mean over some time; loads are computed from the placement as it is.
         if view.at < outcome.ended + (max(USAGE_S, self.settings.period_s) if relieved else self.settings.period_s):
             return
         self._unseen = False
-        plan, outcome.measured, outcome.said = outcome.plan, Levels.of(view.load()), _said_by(view)
-        promised = plan.before.spread - plan.predicted.spread  # less than nothing, if one was taken back
-        good = outcome.measured.spread <= max(plan.predicted.spread + ENOUGH * abs(promised), self.settings.alpha)
-        before, after = outcome.said_before, outcome.said
-        worse = (
-            promised > 0.0 and before is not None and after is not None
-            and after.spread > max(WORSE * before.spread, self.settings.alpha)
-        )  # fmt: skip
-        if (found := self._now_bound(view, plan)) is not None:
-            outcome.binding, resource = found
-            if binding is not None and relieved:  # it is full no longer, or half of what was promised has come
-                half = binding.predicted + ENOUGH * (binding.now - binding.predicted)
-                good, worse = outcome.binding <= max(half, resource.allowed), False
-                if not good:
-                    self._in_vain.add((binding.resource, binding.broker))
-        outcome.helped = good and not worse
+        helped = outcome.measure(view, self.settings)
         self.verdicts.append(outcome)
-        if outcome.helped:
+        if plan.policy == GATHER and helped:  # the budget may have allowed a part only
+            self._gather_s, self._gather_after = GATHER_S, -math.inf
+        elif plan.policy == GATHER:
+            self._gather_later(now)
+        if helped:
             self._pause = 0
-        else:
-            self._wait_longer(now)
-
-    def _now_bound(self, view: View, plan: Plan) -> tuple[float, Resource] | None:
-        """How it is now with that which was binding when a plan was made."""
-        limits = all_that_binds(view, self.settings.overload, self.settings.messages)
-        brokers, binding = list(view.brokers), plan.binding
-        if binding is None or binding.broker not in brokers:
-            return None
-        row = brokers.index(binding.broker)
-        return next(((float(each.share()[row]), each) for each in limits if each.name == binding.resource), None)
+            return
+        if relieved and plan.binding is not None and outcome.binding is not None:
+            self._in_vain.add((plan.binding.resource, plan.binding.broker))
+        self._wait_longer(now)
 
     def _never_measured(self, why: str) -> None:
         assert self.outcome is not None
@@ -325,40 +248,31 @@ class Loop:
 
     def memory(self, now: float) -> dict[str, Any]:
         """What another controller has to know so as not to move again what has moved."""
-        return {
-            "moved": {name: [m.times, m.last, m.to] for name, m in self._moved.items()},
-            "recent": [at for at in self._recent if at > now - self.settings.budget_s],
-            "trouble": {name: [t.times, t.last, min(t.until, now + 1e9)] for name, t in self._trouble.items()},
-            "pause": self._pause, "quiet_until": max(self._quiet_until, 0.0), "brokers": sorted(self._brokers),
-            "leaving": self.leaving, "in_vain": sorted(self._in_vain),
+        return self.moves.as_json(now) | {
+            "trouble": self.trouble.as_json(now), "pause": self._pause, "quiet_until": max(self._quiet_until, 0.0),
+            "brokers": sorted(self._brokers), "leaving": self.leaving, "in_vain": sorted(self._in_vain),
+            "gather": [self._gather_s, max(self._gather_after, 0.0)],
         }  # fmt: skip
 
-    def remember(self, said: dict[str, Any]) -> None:
+    def remember(self, values: dict[str, Any]) -> None:
         """What ``memory`` was."""
-        self._moved = {name: _Moved(*each) for name, each in said.get("moved", {}).items()}
-        self._recent = deque(said.get("recent", ()))
-        self._trouble = {name: _Trouble(*each) for name, each in said.get("trouble", {}).items()}
-        self._pause, self._quiet_until = said.get("pause", 0), said.get("quiet_until", -math.inf)
-        self._brokers, self.leaving = frozenset(said.get("brokers", ())), dict(said.get("leaving", {}))
-        self._in_vain = {(resource, broker) for resource, broker in said.get("in_vain", ())}
+        self.moves.restore(values)
+        self.trouble.restore(values.get("trouble", {}))
+        self._pause, self._quiet_until = values.get("pause", 0), values.get("quiet_until", -math.inf)
+        self._brokers, self.leaving = frozenset(values.get("brokers", ())), dict(values.get("leaving", {}))
+        self._in_vain = {(resource, broker) for resource, broker in values.get("in_vain", ())}
+        self._gather_s, self._gather_after = values.get("gather", (GATHER_S, -math.inf))
 
     def still_helps(self, view: View, plan: Plan, left: Iterable[Step]) -> bool:
         """Whether the rest of a plan is worth carrying out, as things are now."""
         if plan.policy == RELIEVE:
-            found = self._now_bound(view, plan)
+            found = now_bound(view, plan, self.settings)
             return found is not None and found[0] > found[1].room
-        brokers = {name: row for row, name in enumerate(view.brokers)}
-        clients = {name: row for row, name in enumerate(view.clients)}
-        then = view.home.copy()
-        for each in left:
-            if not each.source and each.client in clients and view.home[clients[each.client]] == UNPLACED:
+        rest = list(left)
+        for step in rest:
+            if not step.source and step.key in view.rows and view.current[view.rows[step.key]] == UNPLACED:
                 return True
-            if each.target in brokers and each.client in clients:
-                then[clients[each.client]] = brokers[each.target]
+        then = view.placed({step.key: step.target for step in rest})
+        if plan.policy == GATHER:
+            return view.load(then).total < view.load().total
         return worth_it(Levels.of(view.load()), Levels.of(view.load(then)), 0.0)
-
-
-def _said_by(view: View) -> Levels | None:
-    """How level brokers are by what they say themselves, if all of them do."""
-    load = view.measured()
-    return Levels.of(load) if load is not None else None

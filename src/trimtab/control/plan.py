@@ -1,36 +1,49 @@
-"""From two placements to moves in an order in which each of them helps."""
+"""Plans: which keys move where, why, and what that should bring."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from trimtab.model.placement import UNPLACED
+from trimtab.model.key import Key
+from trimtab.model.placement import UNITS, UNPLACED
 from trimtab.place.client.instance import Instance
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trimtab.control.view import View
     from trimtab.model.judgement import Load
     from trimtab.model.workload import Rows
 
 LOAD: Final = "load"
-RELIEVE: Final = "relieve"  # the policy of a plan that only takes off a broker what it has too much of
+RELIEVE: Final = "relieve"  # policy of a plan that only frees a resource of a broker that is full
+GATHER: Final = "gather"  # policy of a plan that brings clients with common subscriptions together
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One client's move; ``source`` is empty if it has no home that is alive."""
+    """One key's move; ``source`` is empty if its broker is not alive."""
 
-    client: str
+    key: Key
     source: str
     target: str
+
+    def as_json(self) -> list[str]:
+        return [*self.key, self.source, self.target]
+
+    @classmethod
+    def from_json(cls, values: list[str]) -> Step:
+        unit, topic, client, source, target = values
+        return cls(Key.of(unit, topic, client), source, target)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """How even it is."""
+    """How even the loads of brokers are."""
 
     max_load: float  # the highest level, in bytes/s
     mean: float
@@ -46,7 +59,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What there was least of, and where."""
+    """The resource that was scarcest when a plan was made, and where."""
 
     resource: str  # or LOAD, where it is about evenness
     broker: str  # that was fullest
@@ -69,33 +82,40 @@ class Plan:
     before: Levels
     predicted: Levels
     left: int = 0  # moves that the budget did not allow
-    binding: Binding | None = None  # none: clients had no home, or people wanted it
+    binding: Binding | None = None  # none: keys had no broker, or people wanted it
 
     def as_json(self) -> dict[str, Any]:
         return {
             "number": self.number, "at": self.at, "reasons": list(self.reasons), "policy": self.policy,
-            "steps": [[each.client, each.source, each.target] for each in self.steps],
+            "steps": [each.as_json() for each in self.steps],
             "before": self.before.as_json(), "predicted": self.predicted.as_json(), "left": self.left,
             "binding": self.binding.as_json() if self.binding else None,
         }  # fmt: skip
 
     @classmethod
-    def from_json(cls, said: dict[str, Any]) -> Plan:
+    def from_json(cls, values: dict[str, Any]) -> Plan:
         parts = {
-            "reasons": tuple(said["reasons"]), "steps": tuple(Step(*each) for each in said["steps"]),
-            "before": Levels(**said["before"]), "predicted": Levels(**said["predicted"]),
-            "binding": Binding(**said["binding"]) if said.get("binding") else None,
+            "reasons": tuple(values["reasons"]), "steps": tuple(Step.from_json(each) for each in values["steps"]),
+            "before": Levels(**values["before"]), "predicted": Levels(**values["predicted"]),
+            "binding": Binding(**values["binding"]) if values.get("binding") else None,
         }  # fmt: skip
-        return cls(**(said | parts))
+        return cls(**(values | parts))
+
+
+def counted(keys: Iterable[Key]) -> str:
+    """``1 topic and 12 clients``."""
+    count = Counter(key.unit for key in keys)
+    parts = [f"{count[unit]:,} {unit}{'s' if count[unit] > 1 else ''}" for unit in UNITS if count[unit]]
+    return " and ".join(", ".join(parts).rsplit(", ", 1)) or "nothing"
 
 
 def in_order(view: View, target: Rows, most: int) -> Rows:
-    """Clients to move, at most so many: always off the fullest broker there is something to take off, to the emptiest
-    of those that its clients go to, heaviest first.
+    """Keys to move, at most so many: always off the fullest broker that has any to give, to the emptiest of those that
+    its keys go to, heaviest first.
 
     So a plan that is cut off by its budget, or stopped, has brought as much as so few moves can. O(moves x brokers).
     """
-    home = view.home
+    home = view.current
     movers = np.flatnonzero((home != target) & (home != UNPLACED))
     if not len(movers) or most <= 0:
         return movers[:0].astype(np.int32)
@@ -104,18 +124,18 @@ def in_order(view: View, target: Rows, most: int) -> Rows:
     level = view.load().levels.copy()
     speed = np.where(problem.speed > 0.0, problem.speed, 1e-9)
     waiting: dict[tuple[int, int], list[int]] = {}
-    count = np.zeros((len(level), len(level)), np.int64)  # of those who wait, by where from and where to
-    for client in movers[np.argsort(weight[movers], kind="stable")].tolist():
-        way = int(home[client]), int(target[client])
-        waiting.setdefault(way, []).append(client)  # the heaviest is last
+    count = np.zeros((len(level), len(level)), np.int64)  # of keys that wait, by source and target
+    for key in movers[np.argsort(weight[movers], kind="stable")].tolist():
+        way = int(home[key]), int(target[key])
+        waiting.setdefault(way, []).append(key)  # the heaviest is last
         count[way] += 1
     chosen: list[int] = []
     for _ in range(min(most, len(movers))):
         source = int(np.argmax(np.where(count.any(axis=1), level, -np.inf)))
         to = int(np.argmin(np.where(count[source] > 0, level, np.inf)))
-        client = waiting[source, to].pop()
+        key = waiting[source, to].pop()
         count[source, to] -= 1
-        chosen.append(client)
-        level[source] -= weight[client] / speed[source]
-        level[to] += weight[client] / speed[to]
+        chosen.append(key)
+        level[source] -= weight[key] / speed[source]
+        level[to] += weight[key] / speed[to]
     return np.array(chosen, np.int32)

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 from nats.js.api import Header
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
 
-from trimtab.control.decide import NoPlan, Question, decide
+from trimtab.control.decide import NoPlan, decide
 from trimtab.control.plan import Plan
+from trimtab.control.question import Question
 from trimtab.control.view import View
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.latest import latest
 from trimtab.fleet.protocol.streams import DECISIONS, SNAPSHOT
+from trimtab.model.key import RoutingTable
 from trimtab.observe.snapshot import ABOUT, in_parts, unpack
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ class Record:
         for subject, part in parts.items():
             await jetstream.publish(subject, part)
         said: dict[str, Any] = {
-            "question": question.as_json(), "homes": dict(view.homes) if view else {},
+            "question": question.as_json(), "routing": view.routing.as_json() if view else None,
             "alive": list(view.brokers) if view else [], "parts": list(parts),
             "plan": made.as_json() if isinstance(made, Plan) else None,
             "why_not": made.why if isinstance(made, NoPlan) else "",
@@ -136,20 +138,21 @@ class Record:
         data = await self._joined(DECISIONS, said["parts"])
         if data is None:
             raise BadInput(f"the measurement that decision {number} was made on is no longer kept")
-        view = View.of(unpack(data), said["homes"], said["alive"])
+        view = View.of(unpack(data), RoutingTable.from_json(said["routing"]), said["alive"])
         made = decide(view, Question.from_json(said["question"]))
         then = Plan.from_json(said["plan"]) if said["plan"] else None
         return made, made == then if isinstance(made, Plan) else then is None
 
     async def find(self, what: str) -> tuple[dict[str, Any], int | None]:
-        """The newest decision of that number, or about that move or client; and which of its steps that is."""
+        """The newest decision of that number, or about that move, client, topic or link; and the step in question."""
         numbers = await self.numbers()
         if what.isdecimal() and int(what) in numbers:
             return await self.decision(int(what)), None
         for number in reversed(numbers):
             said = await self.decision(number)
             moves = (said["outcome"] or {}).get("moves", [])
-            for at, step in enumerate((said["plan"] or {"steps": []})["steps"]):
-                if what == step[0] or (at < len(moves) and what == moves[at]):
+            plan = Plan.from_json(said["plan"]) if said["plan"] else None
+            for at, step in enumerate(plan.steps if plan else ()):
+                if what in (step.key.name, str(step.key)) or (at < len(moves) and what == moves[at]):
                     return said, at
-        raise BadInput(f"no decision is called '{what}', and none has moved a client or made a move of that name")
+        raise BadInput(f"there is no decision '{what}', and none has moved a client, topic, link or move of that name")

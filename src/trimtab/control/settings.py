@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from trimtab.errors import BadKnob
+from trimtab.place.knobs import typed
+from trimtab.place.registry import full_name
 
 _POSITIVE: Final = ("period_s", "cool_s", "budget_s")
 _NOT_NEGATIVE: Final = ("alpha", "beta", "enough", "gain", "latency_ms")
-_SHARES: Final = ("budget", "idle")
+_SHARES: Final = ("budget", "gather", "idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,21 +20,25 @@ class Settings:
 
     policy: str = "trim"  # of the family client
     period_s: float = 5.0  # between two looks
-    alpha: float = 0.15  # spread of loads above which it is too uneven (Nguyen, DEBS'19, Algorithm 1),
-    beta: float = 0.0  # while the mean load is above this, in bytes/s
-    enough: float = 0.05  # spread below which what a budget cut off is not gone on with
-    idle: float = 0.5  # a broker below this share of the mean load has nothing to do
+    alpha: float = 0.15  # spread of loads above which the fleet is uneven (Nguyen, DEBS'19, Algorithm 1)
+    beta: float = 0.0  # mean load in bytes/s below which nothing is uneven
+    enough: float = 0.05  # spread below which the rest of a plan that the budget cut off is not planned again
+    idle: float = 0.5  # share of the mean load below which a broker is idle
+    gather: float = 0.1  # share of all load that bringing common subscriptions together must save; 0: never
     overload: float = 0.85  # share of any resource in use
     messages: float | None = None  # messages/s of a broker that are too many, if set
     patience: int = 2  # looks in a row that must find the same before anything moves
     gain: float = 0.1  # share by which the spread must fall for a plan to be worth it, of 0.5 if it is less
-    budget: float = 0.5  # share of the clients that may move
+    budget: float = 0.5  # share of all keys (clients, topics, links) that may move
     budget_s: float = 30.0  # within so long
-    cool_s: float = 60.0  # a client that moved stays, twice as long each time it has moved
+    cool_s: float = 60.0  # a key that moved stays for so long, twice as long each time it has moved
     latency_ms: float = 250.0  # p99 of deliveries above which fewer moves run at once
     seed: int = 0
+    knobs: dict[str, bool | int | float | str | None] = field(default_factory=dict, hash=False)  # of the policy
 
     def __post_init__(self) -> None:
+        if self.knobs:
+            object.__setattr__(self, "knobs", typed(full_name(self.policy, "client"), self.knobs))
         for knob in _POSITIVE:
             if not 0.0 < getattr(self, knob) < float("inf"):
                 raise BadKnob("control", knob, getattr(self, knob), "more than zero")

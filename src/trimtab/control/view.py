@@ -1,8 +1,13 @@
-"""What the controller sees: the workload as it was measured, and where everybody is now.
+"""What the controller decides on: the workload as it was measured, and the broker of every key now.
 
-Loads are computed from the rates of topics and the homes of clients, by the judge. Rates do not depend on who is where,
-so a client that has just moved counts where it is, however old the measurement: no average of a broker's load has to
-catch up first. (Pulsar's shedders decide on such averages and shed again what they have shed already, PIP-364.)
+Loads are computed from the rates of topics and the placement of keys, by the same functions as the judge's. Rates do
+not depend on who is where, so a key that has just moved counts at its new broker, however old the measurement: no
+average of a broker's load has to catch up first. (Pulsar's shedders decide on such averages and shed again what they
+have shed already, PIP-364.)
+
+Policies are asked a question of the client family in which the keys are the clients. A client subscribes to the topics
+that it subscribes to. What a key takes at its broker whatever else is there (a whole topic, a publisher's messages) is
+a topic of its own, which nobody shares. So every policy of the family places topics and links, too.
 """
 
 from __future__ import annotations
@@ -17,42 +22,55 @@ from trimtab.model.ids import Ids
 from trimtab.model.judgement import Load
 from trimtab.model.placement import UNPLACED, Placement
 from trimtab.model.problem import Problem
-from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
-from trimtab.place.judge import judge
+from trimtab.model.workload import PUB, Brokers, Clients, Links, Topics, Workload, columns_of
+from trimtab.place.wire import Traffic, weights
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from trimtab.model.workload import Rows
+    from numpy.typing import NDArray
+
+    from trimtab.model.key import Key, RoutingTable
+    from trimtab.model.workload import Floats, Rows
     from trimtab.observe.snapshot import Snapshot, Usage
 
 
 STRENGTH: Final = ("bandwidth", "storage", "compute", "cores", "memory")
+STOCK: Final = "stock-"  # before a broker's name: all plain NATS and MQTT clients there
+ORDER: Final = {"client": 0, "topic": 1, "link": 2}  # of keys in a view
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The question as it stands: brokers that are alive, everybody's home among them."""
+    """Brokers that are alive, keys, the broker of each key among them, and the traffic that follows from it."""
 
     snapshot: Snapshot
-    homes: Mapping[str, str]
-    problem: Problem  # with the current placement; whoever has no home that is alive is unplaced
+    routing: RoutingTable
+    keys: tuple[Key, ...]
+    brokers: Ids
+    current: Rows  # (keys,) row in brokers, UNPLACED where a key's broker is not alive
+    owner: Rows  # (L,) key of every link of the snapshot, -1 where it belongs to none
+    fixed: Rows  # (L,) broker of links that belong to no key and are carried all the same, UNPLACED of others
+    whole: NDArray[np.bool_]  # (K,) topics that are placed as a whole
 
     @classmethod
-    def of(cls, snapshot: Snapshot, homes: Mapping[str, str], alive: Collection[str]) -> View:
-        """``homes`` are those of all clients that count, measured or not."""
-        known = snapshot.workload
-        brokers = _brokers(known.brokers, alive)
-        clients, links = _clients(known, homes)
-        rows = {name: row for row, name in enumerate(brokers.ids)}
-        home = np.fromiter((rows.get(homes[name], UNPLACED) for name in clients.ids), np.int32, len(clients))
-        workload = Workload(known.topics, clients, brokers, links)
-        return cls(snapshot, homes, Problem(workload, "client", current=Placement("client", home)))
+    def of(cls, snapshot: Snapshot, routing: RoutingTable, alive: Collection[str]) -> View:
+        """``routing`` has all keys that count, measured or not."""
+        brokers = Ids(sorted(alive), table="brokers")
+        rows = {name: row for row, name in enumerate(brokers)}
+        keys = tuple(sorted(routing.brokers, key=lambda key: (ORDER[key.unit], *key)))
+        current = np.fromiter((rows.get(routing.brokers[key], UNPLACED) for key in keys), np.int32, len(keys))
+        workload = snapshot.workload
+        whole = np.array([routing.unit_of(name) == "topic" for name in workload.topics.ids], bool)
+        fixed = _fixed(snapshot, rows)
+        owner = np.where(fixed == UNPLACED, routing.owners(workload, keys), -1).astype(np.int32)
+        return cls(snapshot, routing, keys, brokers, current, owner, fixed, whole)
 
     def without(self, brokers: Collection[str]) -> View:
-        """The same if these were not there, nor who is at home there: nobody is to go to them, and nobody to leave."""
-        homes = {client: home for client, home in self.homes.items() if home not in brokers}
-        return View.of(self.snapshot, homes, [name for name in self.brokers if name not in brokers])
+        """The same fleet without these brokers and the keys that are placed there."""
+        kept = {key: broker for key, broker in self.routing.brokers.items() if broker not in brokers}
+        routing = replace(self.routing, brokers=kept)
+        return View.of(self.snapshot, routing, [name for name in self.brokers if name not in brokers])
 
     @property
     def at(self) -> float:
@@ -62,86 +80,130 @@ class View:
     def usage(self) -> Mapping[str, Usage]:
         return self.snapshot.usage
 
-    @property
-    def home(self) -> Rows:
-        assert self.problem.current is not None
-        return self.problem.current.broker
+    @cached_property
+    def rows(self) -> Mapping[Key, int]:
+        """The row of every key."""
+        return {key: row for row, key in enumerate(self.keys)}
 
-    @property
-    def clients(self) -> Ids:
-        return self.problem.workload.clients.ids
+    def broker_of(self, key: Key) -> str:
+        return self.routing.broker_of(key)
 
-    @property
-    def brokers(self) -> Ids:
-        return self.problem.workload.brokers.ids
+    def placed(self, changes: Mapping[Key, str]) -> Rows:
+        """The placement if these keys were at these brokers; unknown keys and brokers are passed over."""
+        then, brokers = self.current.copy(), {name: row for row, name in enumerate(self.brokers)}
+        for key, broker in changes.items():
+            if key in self.rows and broker in brokers:
+                then[self.rows[key]] = brokers[broker]
+        return then
 
-    def load(self, home: Rows | None = None) -> Load:
-        """Of every broker, with these homes instead of the present ones."""
-        return judge(self.problem, Placement("client", self.home if home is None else home)).load
+    # Loads.
 
     @cached_property
-    def in_messages(self) -> Problem:
-        """The same question with messages for data: every one counts alike, however long it is."""
-        known = self.problem.workload
-        topics = Topics(known.topics.ids, known.topics.rate)
-        return Problem(Workload(topics, known.clients, known.brokers, known.links), "client", self.problem.current)
+    def data(self) -> Traffic:
+        return Traffic.of(self.snapshot.workload)
 
-    def messages(self, home: Rows | None = None) -> Load:
-        """Messages/s in and out of every broker, with these homes instead of the present ones."""
-        return judge(self.in_messages, Placement("client", self.home if home is None else home)).load
+    @cached_property
+    def in_messages(self) -> Traffic:
+        return Traffic.of(self.snapshot.workload, in_messages=True)
+
+    def carriers(self, placement: Rows | None = None) -> Rows:
+        """(L,) broker of every link."""
+        rows = self.current if placement is None else placement
+        if not len(rows):
+            return self.fixed
+        return np.where(self.owner >= 0, rows[self.owner], self.fixed).astype(np.int32)
+
+    def load(self, placement: Rows | None = None) -> Load:
+        """Data/s in and out of every broker's server, with this placement instead of the present one."""
+        return self._load(self.data, placement)
+
+    def messages(self, placement: Rows | None = None) -> Load:
+        """Messages/s in and out of every broker's server."""
+        return self._load(self.in_messages, placement)
+
+    def _load(self, traffic: Traffic, placement: Rows | None) -> Load:
+        return Load(traffic.wire(self.carriers(placement), len(self.brokers)).total, self.problem.speed)
+
+    @cached_property
+    def processing(self) -> Floats:
+        """(keys,) cores that processors take along with each key."""
+        workload = self.snapshot.workload
+        amount = np.zeros(len(self.keys))
+        if workload.topics.processing_ms is None:
+            return amount
+        row = np.flatnonzero((workload.links.role == PUB) & (self.owner >= 0))
+        topic = workload.links.topic[row]
+        cores = workload.topics.rate[topic] * weights(workload)[row] * workload.topics.processing_ms[topic] / 1000.0
+        return amount + np.bincount(self.owner[row], weights=cores, minlength=len(self.keys))
 
     def measured(self) -> Load | None:
-        """What the brokers themselves say, if all of them do."""
-        said = [self.usage.get(name) for name in self.brokers]
-        if not said or any(each is None for each in said):
+        """What the brokers themselves report, if all of them do."""
+        reported = [self.usage.get(name) for name in self.brokers]
+        if not reported or any(each is None for each in reported):
             return None
-        return Load(np.array([each.data for each in said if each is not None]), self.problem.speed)
+        return Load(np.array([each.data for each in reported if each is not None]), self.problem.speed)
+
+    # The question for policies.
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The present placement included. A key whose broker is not alive is unplaced."""
+        return self._problem(self.data)
+
+    @cached_property
+    def problem_in_messages(self) -> Problem:
+        """The same with messages for data: each counts alike, however long it is."""
+        return self._problem(self.in_messages)
+
+    def _problem(self, traffic: Traffic) -> Problem:
+        known = self.snapshot.workload
+        links = known.links
+        own = traffic.own(self.owner, self.carriers(), len(self.keys), self.whole)
+        private = np.flatnonzero(own > 0.0).astype(np.int32)
+        shared = np.flatnonzero((links.role != PUB) & (self.owner >= 0) & ~self.whole[links.topic])
+        topic = np.concatenate([links.topic[shared], len(known.topics) + np.arange(len(private), dtype=np.int32)])
+        # A topic that one client subscribes to takes its rate twice, once in and once out.
+        rate = np.concatenate([traffic.delivered, own[private] / 2.0])
+        names = [*known.topics.ids, *(f"of {self.keys[row]}" for row in private.tolist())]
+        others = {
+            spec.name: np.concatenate([values, np.zeros(len(private))])
+            for spec in columns_of(Topics)
+            if spec.name not in ("rate", "size_bytes", "out_rate", "out_bytes", "relayed")
+            and (values := getattr(known.topics, spec.name)) is not None
+        }
+        workload = Workload(
+            Topics(Ids(names, table="topics"), rate, **others), self._clients(), self._brokers(),
+            Links.subscriptions(topic.astype(np.int32), np.concatenate([self.owner[shared], private])),
+        )  # fmt: skip
+        return Problem(workload, "client", current=Placement("client", self.current))
+
+    def _brokers(self) -> Brokers:
+        """One that was never measured has the mean of the others' strength."""
+        known = self.snapshot.workload.brokers
+        rows = known.ids.find(self.brokers.arrow)
+        columns: dict[str, Any] = {}
+        for name in known.present()[1:]:
+            values = getattr(known, name)
+            if name in STRENGTH or (rows >= 0).all():
+                mean = float(values.mean()) if len(values) else 0.0
+                columns[name] = [mean if row < 0 else values[row] for row in rows.tolist()]
+        return Brokers(self.brokers, **columns)
+
+    def _clients(self) -> Clients:
+        """Keys by name; with positions where all of them are clients that have one."""
+        known = self.snapshot.workload.clients
+        ids = Ids([key.client if key.unit == "client" else str(key) for key in self.keys], table="clients")
+        rows = known.ids.find(ids.arrow)
+        columns: dict[str, Any] = {}
+        if len(known) and (rows >= 0).all() and all(key.unit == "client" for key in self.keys):
+            columns = {name: getattr(known, name)[rows] for name in known.present()[1:]}
+        return Clients(ids, **columns)
 
 
-def informed(snapshot: Snapshot, brokers: Mapping[str, Any], clients: Mapping[str, Any]) -> Snapshot:
-    """With what brokers can carry and where everybody is, by the registry, as far as that is known of all of them."""
-    known = snapshot.workload
-    limits: dict[str, Any] = {}
-    for name in ("bandwidth", "cores", "memory"):
-        values = [brokers.get(broker, {}).get(name) for broker in known.brokers.ids]
-        if values and all(value is not None for value in values):
-            limits[name] = values
-    there = Brokers(known.brokers.ids, **limits, **_places(known.brokers.ids, brokers))
-    people = Clients(known.clients.ids, **_places(known.clients.ids, clients))
-    return replace(snapshot, workload=Workload(known.topics, people, there, known.links))
-
-
-def _places(ids: Ids, entries: Mapping[str, Any]) -> dict[str, Any]:
-    found = [entries.get(name, {}).get("position") for name in ids]
-    if not found or any(each is None for each in found):
-        return {}
-    return {"lat": [each[0] for each in found], "lon": [each[1] for each in found]}
-
-
-def _brokers(known: Brokers, alive: Collection[str]) -> Brokers:
-    """Those that are alive; one that was never measured has the mean of the others' strength."""
-    there = sorted(alive)
-    at = {name: row for row, name in enumerate(known.ids)}
-    rows = [at.get(name) for name in there]
-    columns: dict[str, Any] = {}
-    for name in known.present()[1:]:
-        values = getattr(known, name)
-        if name in STRENGTH or all(row is not None for row in rows):
-            mean = float(values.mean()) if len(values) else 0.0
-            columns[name] = [mean if row is None else values[row] for row in rows]
-    return Brokers(Ids(there, table="brokers"), **columns)
-
-
-def _clients(known: Workload, homes: Mapping[str, str]) -> tuple[Clients, Links]:
-    """Those who have a home, and their links."""
-    there = sorted(homes)
-    at = {name: row for row, name in enumerate(there)}
-    rows = np.fromiter((at.get(name, -1) for name in known.clients.ids), np.int32, len(known.clients))
-    client = rows[known.links.client] if len(known.links) else known.links.client
-    kept = client >= 0
-    links = Links(known.links.topic[kept], client[kept], known.links.role[kept])
-    columns: dict[str, Any] = {}
-    if len(known.clients) and np.count_nonzero(rows >= 0) == len(there):  # all were measured
-        order = np.argsort(np.where(rows >= 0, rows, len(there)), kind="stable")[: len(there)]
-        columns = {name: getattr(known.clients, name)[order] for name in known.clients.present()[1:]}
-    return Clients(Ids(there, table="clients"), **columns), links
+def _fixed(snapshot: Snapshot, brokers: Mapping[str, int]) -> Rows:
+    """Links of plain NATS and MQTT clients, which stay at the broker they have connected to."""
+    links = snapshot.workload.links
+    fixed = np.full(len(links), UNPLACED, np.int32)
+    stock = {f"{STOCK}{name}": row for name, row in brokers.items()}
+    at = np.fromiter((stock.get(name, UNPLACED) for name in snapshot.workload.clients.ids), np.int32)
+    return np.asarray(at[links.client], np.int32) if len(links) else fixed

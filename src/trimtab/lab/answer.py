@@ -13,10 +13,13 @@ from trimtab.lab.worlds.reloc import RelocField
 from trimtab.model.problem import Problem
 from trimtab.place.client.delays import refuse_what_never_fits
 from trimtab.place.judge import judge
+from trimtab.place.knobs import knobs as knobs_of
 from trimtab.place.registry import family_bound, find_family, policy_with
 from trimtab.place.stop import NO_LIMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trimtab.lab.worlds import World
     from trimtab.model.judgement import Judgement
     from trimtab.model.placement import Bound, Placement
@@ -37,6 +40,7 @@ class Answer:
     placement: Placement
     judgement: Judgement
     bound: Bound  # what the policy proved, or the family's quick bound
+    knobs: Mapping[str, Any]  # knobs of the policy that were set
 
     @property
     def achieved(self) -> float:
@@ -55,6 +59,7 @@ class Answer:
         return {
             "policy": self.policy,
             "seed": self.seed,
+            "knobs": dict(self.knobs),
             "seconds": self.seconds,
             "bound": {
                 "kind": self.bound.kind,
@@ -67,17 +72,22 @@ class Answer:
         }
 
 
-def ask(name: str, problem: Problem, *, seed: int = 0, time_limit_s: float | None = None, **knobs: Any) -> Answer:
-    """Let the policy ``family/name`` answer. Compiling its kernels is not counted in ``seconds``."""
+def ask(name: str, problem: Problem, *, time_limit_s: float | None = None, **knobs: Any) -> Answer:
+    """Let the policy ``family/name`` answer, with those of ``knobs`` that it has.
+
+    Compiling its kernels is not counted in ``seconds``.
+    """
     warm_up(name)
     if knobs.get("objective") in ("delay", "both"):
         refuse_what_never_fits(problem)
     stop = Deadline(time_limit_s) if time_limit_s is not None else NO_LIMIT
     start = time.perf_counter()
-    placement = policy_with(name, seed=seed, stop=stop, **knobs).place(problem)
+    placement = policy_with(name, stop=stop, **knobs).place(problem)
     seconds = time.perf_counter() - start
     bound = placement.bound or family_bound(name.split("/")[0], problem, knobs.get("objective"))
-    return Answer(name, seed, seconds, placement, judge(problem, placement), bound)
+    own = {knob.name for knob in knobs_of(name)}
+    used = {knob: value for knob, value in knobs.items() if knob in own}
+    return Answer(name, knobs.get("seed", 0), seconds, placement, judge(problem, placement), bound, used)
 
 
 @cache

@@ -9,7 +9,7 @@ from trimtab.errors import BadInput, MissingColumn, TooLarge
 from trimtab.lab.answer import Answer, ask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from trimtab.model.placement import Bound
     from trimtab.model.problem import Problem
@@ -49,19 +49,20 @@ class Comparison:
 
 def compare(
     problem: Problem,
-    names: Sequence[str],
+    knobs: Mapping[str, Mapping[str, Any]],
     *,
-    seed: int,
     time_limit_s: float | None,
     started: Callable[[str], None] = lambda name: None,
-    **knobs: Any,
 ) -> Comparison:
-    """Ask every policy; one that finds the problem too large, or a column missing, is left out, with its reason."""
+    """Ask every policy that ``knobs`` names, with its knobs.
+
+    A policy that finds the problem too large, or a column missing, is left out, with its reason.
+    """
     answers, refused = [], {}
-    for name in names:
+    for name, own in knobs.items():
         started(name)
         try:
-            answers.append(ask(name, problem, seed=seed, time_limit_s=time_limit_s, **knobs))
+            answers.append(ask(name, problem, time_limit_s=time_limit_s, **own))
         except (TooLarge, MissingColumn) as error:
             refused[name] = str(error)
     if not answers:

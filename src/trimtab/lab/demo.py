@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,11 +24,13 @@ import yaml
 import trimtab as package
 from trimtab.control.decide import warm_up
 from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.fleet.protocol.types import subscription_id
 from trimtab.fleet.sdk.client import connect
 from trimtab.fleet.site.launch import Launch
+from trimtab.lab.demo_show import Sample, Show
 from trimtab.lab.worlds.city import KINDS, SIDE_M, SQUARES, City, shelters_csv, to_earth
 
 if TYPE_CHECKING:
@@ -36,7 +38,10 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.sdk.client import Client
     from trimtab.fleet.sdk.results import Result
+    from trimtab.lab.demo_show import Script
+    from trimtab.lab.watchdog import Watchdog
 
+log = logging.getLogger("trimtab.demo")
 BROKERS: Final = 5
 POSITIONS, REPORTS = "emergency.positions", "emergency.reports"
 EXAMPLE: Final = "examples/emergency/emergency.yaml"
@@ -50,111 +55,41 @@ TICK_S: Final = 0.25
 PATIENCE_S: Final = 120.0
 LAST_S: Final = 10.0  # that the last notifications may take
 LEAVE_S: Final = 15.0
+CLEAN_UP_S: Final = 180.0  # limit of the clean-up
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """How many, and how long."""
-
-    clients: int = 240
-    reports_per_s: float = 12.0
-    warm_s: float = 15.0  # after all channels have been executed once
-    skewed_s: float = 15.0
-    trimmed_s: float = 35.0
-    rush_s: float = 35.0
-    dead_s: float = 20.0
-    back_s: float = 25.0
-    periods: tuple[str, ...] = ("8s", "14s", "20s")  # of channels, for those of the example
-    channels: tuple[str, ...] = ()  # of the application; none: all
-
-
-FULL: Final = Script()
-FAST: Final = Script(
-    clients=120, warm_s=1.0, skewed_s=5.0, trimmed_s=11.0, rush_s=8.0, dead_s=6.0, back_s=10.0,
-    periods=("3s", "5s", "6s"), channels=("reports_of_kind", "kind_near_place", "counts_around", "worst_three"),
-)  # fmt: skip
-
-
-@dataclass(slots=True)
-class Sample:
-    """How it was at one moment."""
-
-    at_s: float
-    phase: str
-    spread: float
-    max_load: float
-    brokers: dict[str, float]  # loads, bytes/s
-    homes: dict[str, int]  # clients
-    says: str
-    delivered: int
-
-
-@dataclass(slots=True)
-class Show:
-    """Everything that a view or a report tells; while it runs, so far."""
-
-    script: Script
-    phase: str = "starting"
-    began: float = field(default_factory=time.monotonic)
-    samples: list[Sample] = field(default_factory=list)
-    delivered: int = 0
-    lost: int = 0
-    doubled: int = 0
-    late: int = 0
-    migrations: int = 0
-    served_again_s: float | None = None  # until the last client of the killed broker was connected to another
-    marks: list[tuple[float, str]] = field(default_factory=list)
-
-    @property
-    def elapsed_s(self) -> float:
-        return time.monotonic() - self.began
-
-    def level(self, phase: str) -> dict[str, float]:
-        """At the end of a phase: the middle of its last looks."""
-        some = [each for each in self.samples if each.phase == phase][-8:]
-        if not some:
-            return {"max_load": float("nan"), "spread": float("nan")}
-        return {
-            "max_load": float(np.median([each.max_load for each in some])),
-            "spread": float(np.median([each.spread for each in some])),
-        }
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "before": self.level("skewed"), "after": self.level("trimmed"), "migrations": self.migrations,
-            "notifications": {
-                "delivered": self.delivered, "lost": self.lost, "doubled": self.doubled, "late": self.late,
-            },
-            "phases": {name: self.level(name) for name in dict.fromkeys(each.phase for each in self.samples)},
-            "served_again_s": self.served_again_s, "clients": self.script.clients,
-        }  # fmt: skip
-
-
-async def run(out: Path, script: Script, seed: int, report: Callable[[Show], None]) -> Show:
+async def run(
+    out: Path, script: Script, seed: int, report: Callable[[Show], None], watchdog: Watchdog | None = None
+) -> Show:
     """All of it; ``report`` is called twice a second."""
     manifest = _manifest(out, script)
     os.environ["TRIMTAB_CONFIG"] = str(_config(out))
-    show = Show(script)
+    show = Show(script, watchdog=watchdog)
+    show.enter(show.phase)
     home = out / "fleet"
     names = [f"b{number}" for number in range(1, BROKERS + 1)]
     async with Launch(home) as launch, contextlib.AsyncExitStack() as stack:
-        telling = asyncio.create_task(_tell(show, report))
-        stack.callback(telling.cancel)
-        await launch.start_hub()
-        for name in names:
-            await launch.start_broker(name)
-        await launch.ready(names)
-        show.phase = "compiling, the first time"
-        await asyncio.to_thread(warm_up, "trim")
-        for number in (1, 2):  # the second one stands by
-            launch.start_controller(f"controller-{number}", "--paused")
-        show.phase = "starting Spark"
-        play = _Play(launch, show, City(seed, script.clients), stack, names)
-        await asyncio.gather(launch.start_pipeline(manifest), play.connect())
-        show.phase = "subscribing"
-        await play.subscribe()
-        await play.act()
-        telling.cancel()
+        if watchdog is not None:
+            watchdog.before_exit(launch.supervisor.kill_all)
+        telling = asyncio.create_task(_tell(show, report), name="report")
+        stack.push_async_callback(tasks.end, telling)
+        try:
+            await launch.start_hub()
+            for name in names:
+                await launch.start_broker(name)
+            await launch.ready(names)
+            show.enter("compiling, the first time")
+            await asyncio.to_thread(warm_up, "trim")
+            for number in (1, 2):  # the second one stands by
+                launch.start_controller(f"controller-{number}", "--paused")
+            show.enter("starting Spark")
+            play = _Play(launch, show, City(seed, script.clients), stack, names)
+            await asyncio.gather(launch.start_pipeline(manifest), play.connect())
+            show.enter("subscribing")
+            await play.subscribe()
+            await play.act()
+        finally:
+            show.leave()
     report(show)
     return show
 
@@ -270,17 +205,20 @@ class _Play:
 
     async def _leave(self) -> None:
         """All at once; one after the other would take long."""
-        leaving = asyncio.gather(*(each.__aexit__() for each in self._clients), return_exceptions=True)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(leaving, LEAVE_S)
+        leaving = [asyncio.create_task(each.__aexit__(), name=f"close {each.name}") for each in self._clients]
+        if leaving:
+            await asyncio.wait(leaving, timeout=LEAVE_S)
+        await tasks.end(*leaving)
 
     # What happens.
 
     async def act(self) -> None:
         script, show = self._show.script, self._show
-        work = [asyncio.create_task(each) for each in (self._publish(), self._watch())]
+        work = tasks.Background("demo", log)
+        publishing = work.start(self._publish())
+        work.start(self._watch())
         try:
-            self._show.phase = WARMING
+            show.enter(WARMING, PATIENCE_S)
             await self._until_warm()
             await self._phase(WARMING, script.warm_s)
             await self._phase("skewed", script.skewed_s)
@@ -292,22 +230,20 @@ class _Play:
             victims = [row for row, client in enumerate(self._clients) if client.home == KILLED]
             killed = time.time()
             await self._launch.end_broker(KILLED, kill=True)
-            checking = asyncio.create_task(self._served_again(victims, killed))
+            checking = work.start(self._served_again(victims, killed))
             await self._phase(f"{KILLED} dead", script.dead_s)
             await self._launch.start_broker(KILLED)
             await self._phase(f"{KILLED} back", script.back_s)
             show.served_again_s = await checking
-            show.phase = "waiting for the last notifications"
+            show.enter("waiting for the last notifications", LAST_S)
             self._stopped = True
-            await work[0]
+            await publishing
             await self.audit()
         finally:
-            for each in work:
-                each.cancel()
-            await asyncio.gather(*work, return_exceptions=True)
+            await work.end()
 
     async def _phase(self, name: str, seconds: float) -> None:
-        self._show.phase = name
+        self._show.enter(name, seconds)
         if name != WARMING:
             self._show.marks.append((self._show.elapsed_s, name))
         await asyncio.sleep(seconds)
@@ -417,32 +353,3 @@ class _Play:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def draw(show: Show, path: Path) -> None:
-    """Loads of brokers, their spread, and notifications, over time."""
-    from trimtab.lab import plots
-
-    sheet, panels = plots.figure(3, 1, width=9.0, height=2.2)
-    loads, spread, came = panels[:, 0]
-    at = [each.at_s for each in show.samples]
-    names = sorted({name for each in show.samples for name in each.brokers})
-    for name in names:
-        loads.plot(at, [each.brokers.get(name, np.nan) / 1000 for each in show.samples], label=name, lw=1.4)
-    loads.set_ylabel("load, kB/s")
-    loads.legend(ncol=len(names), fontsize=8, loc="upper right")
-    spread.plot(at, [each.spread for each in show.samples], color="#d1495b", lw=1.6)
-    spread.set_ylabel("spread of loads")
-    spread.set_ylim(bottom=0.0)
-    if len(at) > 1:
-        rate = np.diff([each.delivered for each in show.samples]) / np.maximum(np.diff(at), 1e-9)
-        came.fill_between(at[1:], rate, step="pre", color="#30638e", alpha=0.6, linewidth=0)
-    came.set_ylabel("notifications/s")
-    came.set_xlabel("seconds")
-    for panel in (loads, spread, came):
-        for when, _ in show.marks:
-            panel.axvline(when, color="black", lw=0.8, ls=":")
-        panel.set_xlim(min([when for when, _ in show.marks], default=0.0), max(at, default=1.0))
-    for when, name in show.marks:
-        loads.text(when, loads.get_ylim()[1], f" {name}", fontsize=7, va="bottom", rotation=20)
-    plots.save(sheet, path)

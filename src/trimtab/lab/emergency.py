@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from trimtab.errors import BadInput, BadKnob, Unreachable
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.types import subscription_id
 from trimtab.fleet.sdk.client import connect
@@ -124,7 +125,7 @@ async def run(
     outcome = Outcome(people, len(groups), seed, seconds, channels)
     async with contextlib.AsyncExitStack() as stack:
         telling = asyncio.create_task(_tell(outcome, report))
-        stack.callback(telling.cancel)
+        stack.push_async_callback(tasks.end, telling)
         clients = [
             await stack.enter_async_context(connect(home, name=f"emergency-{at}", home=brokers[at % len(brokers)]))
             for at in range(len(groups))
@@ -205,7 +206,7 @@ class _Live:
         finally:
             outcome.phase = "leaving"
             with contextlib.suppress(BadInput, TimeoutError):  # a fleet that has gone meanwhile
-                await asyncio.wait_for(asyncio.gather(*(self._leave(group) for group in self._groups)), LEAVE_S)
+                await tasks.within(LEAVE_S, asyncio.gather(*(self._leave(group) for group in self._groups)))
         self._audit()
         outcome.phase = "done"
 

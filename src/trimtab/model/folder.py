@@ -64,7 +64,24 @@ def _read_links(paths: dict[str, Path], topics: Topics, clients: Clients) -> Lin
         rows("topic", topics.ids, paths["topics"]),
         rows("client", clients.ids, paths["clients"]),
         tables.one_of(role, ROLES, column="role", path=path),
+        tables.numbers(table, "weight", path=path, may_be_empty=False) if "weight" in table.column_names else None,
     )
+
+
+def as_tables(workload: Workload) -> dict[str, pa.Table]:
+    """Topics, clients, brokers and links as they are written; a column that is absent is left out."""
+    links = workload.links
+    made = {
+        table.name: pa.table({"id": table.ids.arrow} | {n: _cells(getattr(table, n)) for n in table.present()[1:]})
+        for table in (workload.topics, workload.clients, workload.brokers)
+    }
+    columns = {
+        "topic": workload.topics.ids.take(links.topic),
+        "client": workload.clients.ids.take(links.client),
+        "role": pa.array(ROLES).take(pa.array(links.role)),
+    }
+    made["links"] = pa.table(columns | ({} if links.weight is None else {"weight": links.weight}))
+    return made
 
 
 def write_workload(workload: Workload, folder: str | PathLike[str], format: Literal["csv", "parquet"] = "csv") -> None:
@@ -72,18 +89,7 @@ def write_workload(workload: Workload, folder: str | PathLike[str], format: Lite
     if format not in tables.FORMATS:
         raise BadInput(f"format is '{format}', but must be one of {', '.join(tables.FORMATS)}")
     home = Path(folder)
-    links = workload.links
-    written = {
-        table.name: pa.table({"id": table.ids.arrow} | {n: _cells(getattr(table, n)) for n in table.present()[1:]})
-        for table in (workload.topics, workload.clients, workload.brokers)
-    }
-    written["links"] = pa.table(
-        {
-            "topic": workload.topics.ids.take(links.topic),
-            "client": workload.clients.ids.take(links.client),
-            "role": pa.array(ROLES).take(pa.array(links.role)),
-        }
-    )
+    written = as_tables(workload)
     tables.write_all({home / f"{name}.{format}": table for name, table in written.items()})
     other = "parquet" if format == "csv" else "csv"
     for name in written:

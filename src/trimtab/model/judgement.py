@@ -119,6 +119,7 @@ class Judgement:
     unplaced: int
     violations: tuple[Violation, ...]
     load: Load
+    wire: Load  # what servers carry, publications that pass through included; ``load`` is the papers' figure
     moves: Moves | None = None  # where there is a current placement
     delay: Delay | None = None  # of homes, where the workload has the columns that it takes
 
@@ -151,6 +152,7 @@ class Judgement:
                 {"resource": v.resource, "broker": v.broker, "used": v.used, "limit": v.limit} for v in self.violations
             ],
             "load": self.load.as_json(),
+            "wire": self.wire.as_json(),
             "moves": self.moves.as_json() if self.moves else None,
             "delay": self.delay.as_json() if self.delay else None,
         }

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trimtab.errors import BadTable
 from trimtab.model import tables
+from trimtab.model.key import Key
 from trimtab.model.placement import UNITS, UNPLACED, Placement
 from trimtab.model.problem import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from os import PathLike
 
+    from trimtab.model.placement import Unit
     from trimtab.model.workload import Workload
 
 
@@ -36,43 +40,30 @@ def write_placement(problem: Problem, placement: Placement, path: str | PathLike
     tables.write(pa.table(columns), Path(path))
 
 
-def read_placement(workload: Workload, path: str | PathLike[str]) -> tuple[Problem, Placement]:
-    """Any placement file, ours or not, and the question it answers. A unit it does not list is unplaced."""
+def read_placement(
+    workload: Workload, path: str | PathLike[str], unit: Unit | None = None
+) -> tuple[Problem, Placement]:
+    """Any placement file, ours or not, and the question it answers. A unit that it does not list is unplaced.
+
+    A live fleet's file may list topics, clients and links; ``unit`` says which of them are meant.
+    """
     file = Path(path)
-    table = tables.read(file)
-    if not table.num_rows:
-        raise BadTable(str(file), "has no rows; a placement lists units and their brokers")
-    units = tables.one_of(
-        tables.text(table, "unit", path=file, why=f"one of {', '.join(UNITS)}"),
-        UNITS,
-        column="unit",
-        path=file,
-    )
+    table, units = _read(file)
+    if unit is not None and (units == UNITS.index(unit)).any():
+        table, units = table.filter(pa.array(units == UNITS.index(unit))), units[units == UNITS.index(unit)]
     if (units != units[0]).any():
         row = int(np.flatnonzero(units != units[0])[0])
         raise BadTable(str(file), f"unit is '{UNITS[units[row]]}', but the rows above say '{UNITS[units[0]]}'", row)
     problem = Problem(workload, UNITS[units[0]])
-
-    named = {"topic": workload.topics, "client": workload.clients}
     key = {
-        noun: tables.rows_of(
-            tables.text(table, noun, path=file, why=f"which {noun}"),
-            named[noun].ids, column=noun, known_in=Path(named[noun].name), path=file,
-        )
+        noun: _named_rows(workload, table, noun, file)
         for noun in (("topic", "client") if problem.unit == "link" else (problem.unit,))
-    }  # fmt: skip
+    }
     if problem.unit == "link":
         at = _subscription_rows(problem, key["topic"], key["client"], file)
     else:
         at = key[problem.unit].astype(np.int64)
-
-    names = tables.text(table, "broker", path=file, why="the broker of each unit; empty = unplaced")
-    rows = workload.brokers.ids.find(names)
-    unknown = (rows < 0) & ~np.asarray(names.is_null())
-    if unknown.any():
-        row = int(np.flatnonzero(unknown)[0])
-        raise BadTable(str(file), f"broker is '{names[row]}', which the workload's brokers do not list", row)
-
+    rows = _broker_rows(workload, table, file)
     times = np.bincount(at, minlength=problem.units)
     if (times > 1).any():
         row = int(np.flatnonzero(at == np.flatnonzero(times > 1)[0])[1])
@@ -80,6 +71,72 @@ def read_placement(workload: Workload, path: str | PathLike[str]) -> tuple[Probl
     broker = np.full(problem.units, UNPLACED, np.int32)
     broker[at] = rows
     return problem, Placement(problem.unit, broker)
+
+
+def write_keys(brokers: Mapping[Key, str], path: str | PathLike[str]) -> None:
+    """The placement of a fleet with topics of any unit: one row per key."""
+    keys = list(brokers)
+    columns = {
+        "unit": [key.unit for key in keys], "topic": [key.topic for key in keys],
+        "client": [key.client for key in keys], "broker": [brokers[key] for key in keys],
+    }  # fmt: skip
+    tables.write(pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()}), Path(path))
+
+
+def read_keys(workload: Workload, path: str | PathLike[str]) -> dict[Key, str]:
+    """The broker of every key in a placement file of any units, empty if unplaced; names are those of the workload."""
+    file = Path(path)
+    table, units = _read(file)
+    brokers = _broker_rows(workload, table, file)
+    named = {noun: np.full(len(units), -1, np.int32) for noun in ("topic", "client")}
+    for noun in named:
+        needs = units != UNITS.index("client" if noun == "topic" else "topic")
+        if needs.any():
+            named[noun] = _named_rows(workload, table, noun, file, needs)
+    found: dict[Key, str] = {}
+    for row, (unit, topic, client, broker) in enumerate(
+        zip(units.tolist(), named["topic"].tolist(), named["client"].tolist(), brokers.tolist(), strict=True)
+    ):
+        names = (workload.topics.ids[topic] if topic >= 0 else "", workload.clients.ids[client] if client >= 0 else "")
+        key = Key.of(UNITS[unit], *names)
+        if key in found:
+            raise BadTable(str(file), f"{key} stands in an earlier row already; list it once", row)
+        found[key] = workload.brokers.ids[broker] if broker >= 0 else ""
+    return found
+
+
+def has_several_units(path: str | PathLike[str]) -> bool:
+    return len(set(_read(Path(path))[1].tolist())) > 1
+
+
+def _read(file: Path) -> tuple[pa.Table, Any]:
+    """The table, and the code of every row's unit."""
+    table = tables.read(file)
+    if not table.num_rows:
+        raise BadTable(str(file), "has no rows; a placement lists units and their brokers")
+    text = tables.text(table, "unit", path=file, why=f"one of {', '.join(UNITS)}")
+    return table, tables.one_of(text, UNITS, column="unit", path=file)
+
+
+def _named_rows(workload: Workload, table: pa.Table, noun: str, file: Path, needs: Any = True) -> Any:
+    """Rows of topics or clients; where a row ``needs`` none, it has none."""
+    known = {"topic": workload.topics, "client": workload.clients}[noun]
+    text = tables.text(table, noun, path=file, why=f"which {noun}")
+    if not np.all(needs):
+        first = text[int(np.flatnonzero(needs)[0])]
+        text = pc.if_else(pa.array(needs), text, first)  # any name that is needed, so that others are not looked up
+    rows = tables.rows_of(text, known.ids, column=noun, known_in=Path(known.name), path=file)
+    return np.where(needs, rows, -1)
+
+
+def _broker_rows(workload: Workload, table: pa.Table, file: Path) -> Any:
+    names = tables.text(table, "broker", path=file, why="the broker of each unit; empty = unplaced")
+    rows = workload.brokers.ids.find(names)
+    unknown = (rows < 0) & ~np.asarray(names.is_null())
+    if unknown.any():
+        row = int(np.flatnonzero(unknown)[0])
+        raise BadTable(str(file), f"broker is '{names[row]}', which the workload's brokers do not list", row)
+    return rows
 
 
 def _subscription_rows(problem: Problem, topic: Any, client: Any, file: Path) -> np.ndarray[Any, np.dtype[np.int64]]:

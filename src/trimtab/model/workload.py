@@ -88,6 +88,9 @@ class Topics(Table):
     processing_ms: Floats | None = column()  # CPU time per message at the broker
     spool: Floats | None = column()  # messages kept for processing
     latency_ms: Floats | None = column(may_be_empty=True)  # bound; empty = none
+    out_rate: Floats | None = column(may_be_empty=True)  # messages/s that a subscriber receives; empty = as published
+    out_bytes: Floats | None = column()  # per message of these
+    relayed: Floats | None = column()  # share of publications that pass a processor or a store at their broker
 
     @cached_property
     def data_rate(self) -> Floats:
@@ -138,6 +141,7 @@ class Links:
     topic: Rows  # (L,) row in topics
     client: Rows  # (L,) row in clients
     role: NDArray[np.int8]  # (L,) PUB or SUB
+    weight: Floats | None = None  # (L,) PUB: share of the topic's publications; SUB: number of subscriptions
 
     def __post_init__(self) -> None:
         for column_name, kind in (("topic", np.int32), ("client", np.int32), ("role", np.int8)):
@@ -148,6 +152,19 @@ class Links:
             object.__setattr__(self, column_name, values)
         if not len(self.topic) == len(self.client) == len(self.role):
             raise BadTable(self.name, "topic, client and role differ in length")
+        if self.weight is not None:
+            object.__setattr__(self, "weight", self._checked_weight(self.weight))
+
+    def _checked_weight(self, values: Any) -> Floats:
+        weight: Floats = np.array(values, dtype=np.float64)
+        if weight.shape != (len(self),):
+            raise BadTable(self.name, f"weight has shape {weight.shape}, but there are {len(self)} links")
+        good = (weight >= 0.0) & (weight < np.inf)
+        if not good.all():
+            row = int(np.flatnonzero(~good)[0])
+            raise BadTable(self.name, f"weight is {weight[row]:g}, but must be a finite number, zero or more", row)
+        weight.flags.writeable = False
+        return weight
 
     @classmethod
     def subscriptions(cls, topic: Any, client: Any) -> Links:

@@ -14,11 +14,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trimtab.errors import BadInput
+from trimtab.model.folder import as_tables
 from trimtab.model.ids import Ids
-from trimtab.model.workload import ROLES, Brokers, Clients, Links, Topics, Workload
+from trimtab.model.workload import ROLES, Brokers, Clients, Links, Topics, Workload, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from trimtab.model.placement import Unit
+    from trimtab.model.workload import Rows
 
 INSIDE: Final = "snapshot.json"  # in the zip file, beside the tables
 ABOUT: Final = "snapshot.about"  # the message that tells which parts are the newest measurement's
@@ -45,21 +49,20 @@ class Snapshot:
 
     at: float
     workload: Workload
-    usage: Mapping[str, Usage] = field(default_factory=dict)  # by broker, of those that said something
+    usage: Mapping[str, Usage] = field(default_factory=dict)  # by broker, of those that reported
     unsure: float = 0.0  # share of all data of which it is not known yet how often it comes
+    units: Mapping[str, Unit] = field(default_factory=dict)  # of topics; without an entry: client
+    carrier: Rows | None = None  # (L,) broker that carried each link when it was measured, UNPLACED if unknown
 
     def pack(self) -> bytes:
         """All of it; unzipped, it is a workload folder."""
-        links = self.workload.links
-        tables = {
-            table.name: pa.table({"id": table.ids.arrow} | {n: getattr(table, n) for n in table.present()[1:]})
-            for table in (self.workload.topics, self.workload.clients, self.workload.brokers)
-        }
-        tables["links"] = pa.table({
-            "topic": self.workload.topics.ids.arrow.take(pa.array(links.topic)),
-            "client": self.workload.clients.ids.arrow.take(pa.array(links.client)),
-            "role": pa.array(ROLES).take(pa.array(links.role)),
-        })  # fmt: skip
+        tables = as_tables(self.workload)
+        if self.units:
+            units = [self.units.get(name, "client") for name in self.workload.topics.ids]
+            tables["topics"] = tables["topics"].append_column("unit", pa.array(units, pa.string()))
+        if self.carrier is not None:
+            names = self.workload.brokers.ids.take(self.carrier)
+            tables["links"] = tables["links"].append_column("broker", names)
         return packed(self.at, tables, self.usage, self.unsure)
 
 
@@ -105,22 +108,37 @@ def unpack(data: bytes) -> Snapshot:
                 for name in ("topics", "clients", "brokers", "links")
             }
         usage = {broker: Usage(**said) for broker, said in about["usage"].items()}
-        return Snapshot(float(about["at"]), _workload(tables), usage, float(about["unsure"]))
+        return Snapshot(float(about["at"]), _workload(tables), usage, float(about["unsure"]), **_placed(tables))
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, pa.ArrowException) as error:
         raise BadInput(f"this is not a snapshot of a fleet: {error}") from None
+
+
+def _placed(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """Units of topics and carriers of links, as far as the tables have them."""
+    topics, links = tables["topics"], tables["links"]
+    found: dict[str, Any] = {}
+    if "unit" in topics.column_names:
+        found["units"] = dict(zip(topics["id"].to_pylist(), topics["unit"].to_pylist(), strict=True))
+    if "broker" in links.column_names:
+        found["carrier"] = _rows(links["broker"], tables["brokers"]["id"])
+    return found
+
+
+def _rows(names: Any, known: Any) -> Rows:
+    values = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
+    return np.asarray(pc.index_in(names, value_set=values).fill_null(-1), np.int32)
 
 
 def _workload(tables: Mapping[str, pa.Table]) -> Workload:
     made = {}
     for kind in (Topics, Clients, Brokers):
         table = tables[kind.name]
-        columns = {name: table[name].to_numpy() for name in table.column_names if name != "id"}
+        present = [spec.name for spec in columns_of(kind) if spec.name in table.column_names]
+        columns = {name: table[name].to_numpy() for name in present}
         made[kind.name] = kind(Ids(table["id"].combine_chunks(), table=kind.name), **columns)
     links = tables["links"]
-    rows = [
-        np.asarray(pc.index_in(links[name], value_set=made[f"{name}s"].ids.arrow).fill_null(-1), np.int32)
-        for name in ("topic", "client")
-    ]
-    role = np.asarray(pc.index_in(links["role"], value_set=pa.array(ROLES)).fill_null(-1), np.int8)
     topics, clients, brokers = made["topics"], made["clients"], made["brokers"]
-    return Workload(topics, clients, brokers, Links(rows[0], rows[1], role))  # type: ignore[arg-type]
+    rows = [_rows(links[name], made[f"{name}s"].ids.arrow) for name in ("topic", "client")]
+    role = np.asarray(pc.index_in(links["role"], value_set=pa.array(ROLES)).fill_null(-1), np.int8)
+    weight = links["weight"].to_numpy() if "weight" in links.column_names else None
+    return Workload(topics, clients, brokers, Links(rows[0], rows[1], role, weight))  # type: ignore[arg-type]

@@ -8,13 +8,16 @@ import numpy as np
 
 from trimtab.model.judgement import TOLERANCE, Delay, Judgement, Load, Moves, Violation
 from trimtab.model.placement import UNPLACED
+from trimtab.model.workload import PUB, SUB
 from trimtab.place.client.bounds import least_moves
 from trimtab.place.client.delays import Field, has_delays
+from trimtab.place.wire import Traffic
 
 if TYPE_CHECKING:
+    from trimtab.model.key import RoutingTable
     from trimtab.model.placement import Placement
     from trimtab.model.problem import Problem
-    from trimtab.model.workload import Floats, Rows
+    from trimtab.model.workload import Floats, Rows, Workload
 
 
 def judge(problem: Problem, placement: Placement) -> Judgement:
@@ -36,10 +39,36 @@ def judge(problem: Problem, placement: Placement) -> Judgement:
         brokers_used=int(np.count_nonzero(np.bincount(placement.broker + 1, minlength=problem.brokers + 1)[1:])),
         placed=served,
         unplaced=problem.units - served,
-        violations=_exceeded(problem, "bandwidth", load, problem.bandwidth),
+        violations=_exceeded(problem.workload, "bandwidth", load, problem.bandwidth),
         load=Load(load, problem.speed if problem.unit == "client" else None),
+        wire=Load(_wire(problem, placement, carrier), problem.speed if problem.unit == "client" else None),
         moves=_moves(problem, placement, load),
         delay=_delay(problem, placement),
+    )
+
+
+def judge_routing(workload: Workload, routing: RoutingTable) -> Judgement:
+    """The same for a fleet whose topics are placed by different units."""
+    keys = list(routing.brokers)
+    rows = workload.brokers.ids.find([routing.brokers[key] or None for key in keys])
+    owner = routing.owners(workload, keys)
+    carrier = np.where(owner >= 0, rows[owner], UNPLACED).astype(np.int32) if len(keys) else owner
+    traffic, brokers = Traffic.of(workload), len(workload.brokers)
+    subscribes = workload.links.role == SUB
+    wire = traffic.wire(carrier, brokers).total
+    load = traffic.wire(np.where(subscribes, carrier, UNPLACED).astype(np.int32), brokers).total
+    each = traffic.delivered[workload.links.topic] * np.where(subscribes, traffic.weight, 0.0)
+    bandwidth = workload.brokers.bandwidth
+    limit = np.full(brokers, np.inf) if bandwidth is None else bandwidth
+    return Judgement(
+        received=float(each[carrier != UNPLACED].sum()),
+        offered=float(each.sum()),
+        brokers_used=len(set(rows[rows != UNPLACED].tolist())),
+        placed=int(np.count_nonzero(rows != UNPLACED)),
+        unplaced=int(np.count_nonzero(rows == UNPLACED)),
+        violations=_exceeded(workload, "bandwidth", wire, limit),
+        load=Load(load),
+        wire=Load(wire),
     )
 
 
@@ -50,6 +79,19 @@ def carriers(problem: Problem, placement: Placement) -> Rows:
     if placement.unit == "client":
         return placement.broker[problem.client]
     return placement.broker
+
+
+def _wire(problem: Problem, placement: Placement, carrier: Rows) -> Floats:
+    """Of every broker's server. Publishers of topics placed by link are not placed: their data comes from outside."""
+    workload = problem.workload
+    links = workload.links
+    everywhere: Rows = np.full(len(links), UNPLACED, np.int32)
+    everywhere[links.role == SUB] = carrier
+    publishes = links.role == PUB
+    if placement.unit != "link" and publishes.any():
+        rows = links.topic if placement.unit == "topic" else links.client
+        everywhere[publishes] = placement.broker[rows[publishes]]
+    return Traffic.of(workload).wire(everywhere, problem.brokers).total
 
 
 def incoming(problem: Problem, placement: Placement, topic: Rows, broker: Rows) -> Floats:
@@ -105,7 +147,7 @@ def _delay(problem: Problem, placement: Placement) -> Delay | None:
     return Delay(near, far, kept, storage, compute)
 
 
-def _exceeded(problem: Problem, resource: str, used: Floats, limit: Floats) -> tuple[Violation, ...]:
-    names = problem.workload.brokers.ids
+def _exceeded(workload: Workload, resource: str, used: Floats, limit: Floats) -> tuple[Violation, ...]:
+    names = workload.brokers.ids
     over = np.flatnonzero(used > limit * (1.0 + TOLERANCE))
     return tuple(Violation(resource, names[int(j)], float(used[j]), float(limit[j])) for j in over)

@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 class Policy(Protocol):
-    """A frozen dataclass: knobs are its fields (``seed`` among them if it draws), data comes in the call."""
+    """A frozen dataclass. Its fields are knobs, declared with ``knobs.knob``; the problem is an argument of ``place``.
+
+    The first line of its docstring says what it does and which paper it comes from: ``trimtab policies`` shows it.
+    """
 
     may_leave_unplaced: ClassVar[bool]  # whether units without a broker are part of the answer
     keeps_limits: ClassVar[bool]  # whether no broker ever carries more than it can

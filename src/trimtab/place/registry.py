@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,11 +78,23 @@ def policies(family: str | None = None) -> list[str]:
     return [name for name in POLICIES if name.startswith(f"{family}/")]
 
 
+def full_name(name: str, family: str) -> str:
+    """``family/name`` of a policy that may have been named without its family."""
+    return name if "/" in name else f"{family}/{name}"
+
+
 def policy_class(name: str) -> type[Any]:
     if name not in POLICIES:
         raise UnknownName("policy", name, POLICIES)
     found: type[Any] = _load(POLICIES[name])
     return found
+
+
+def about(name: str) -> tuple[str, str]:
+    """What a policy does and where it comes from, in one line; and the details, which may be empty."""
+    text = inspect.cleandoc(policy_class(name).__doc__ or "").replace("``", "`")
+    line, _, details = text.partition("\n")
+    return line, details.strip()
 
 
 def policy(name: str, **knobs: Any) -> Policy:

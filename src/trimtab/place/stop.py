@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+EFFORT: Final = 1e3  # largest value of a knob ``effort``: about an hour of search
 
 
 class Stop(Protocol):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import nats.errors
 
 from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import tasks
 from trimtab.fleet.broker.hosting import Hosting
 from trimtab.fleet.broker.links import Links
 from trimtab.fleet.broker.telemetry import Telemetry
@@ -86,14 +87,10 @@ class Agent:
         await self.hosting.settle()
 
     async def run(self, stop: asyncio.Event) -> None:
-        loops = [asyncio.create_task(each(), name=each.__name__) for each in (self._ticks, self._seconds)]
-        ended = asyncio.create_task(stop.wait())
-        done, _ = await asyncio.wait([*loops, ended], return_when=asyncio.FIRST_COMPLETED)
-        for task in (*loops, ended):
-            task.cancel()
-        await self.hosting.stop()
-        for task in done - {ended}:
-            task.result()  # a loop that ended has failed, and the supervisor starts the agent anew
+        try:  # a loop that fails ends the agent, and the supervisor starts it again
+            await tasks.run_until(stop, self._ticks(), self._seconds())
+        finally:
+            await self.hosting.stop()
 
     # The registry.
 
@@ -376,7 +373,7 @@ async def serve(config: Path) -> None:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    asyncio.run(serve(Path(sys.argv[1])))
+    tasks.run(serve(Path(sys.argv[1])))
 
 
 if __name__ == "__main__":

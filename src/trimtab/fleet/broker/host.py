@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import logging
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from trimtab.fleet import tasks
 from trimtab.fleet.broker.processing.processor import TopicProcessor
 from trimtab.fleet.protocol import names
 from trimtab.fleet.protocol.message import MESSAGE_ID, PREFIX, Message, stamped
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.protocol.registry import Topic
 
+log = logging.getLogger("trimtab.agent")
 REASON: Final = "Trimtab-Reason"
 MOST_ALONG: Final = 100_000  # messages kept while listening along
 
@@ -55,6 +58,7 @@ class Host:
         self._acks: dict[tuple[str, int], str] = {}  # (source, number) -> where its publisher waits for an answer
         self._outbox: asyncio.Queue[tuple[Message, bytes | None]] = asyncio.Queue()
         self._storing: asyncio.Task[None] | None = None
+        self._sending = tasks.Background(f"topic {topic.name}", log)
         self._processor = TopicProcessor(
             topic.name, topic.processor, spool_size=topic.spool, limit_s=topic.limit_ms / 1000.0,
             on_result=self._on_result, on_dead=self._on_dead,
@@ -127,7 +131,7 @@ class Host:
                 await subscription.unsubscribe()
         self._subscriptions.clear()
         if self._storing is not None:
-            self._storing.cancel()
+            await tasks.end(self._storing)
         await self._processor.stop()
 
     def tick(self) -> None:
@@ -201,9 +205,7 @@ class Host:
 
     def _send(self, subject: str, data: bytes, reply: str, headers: dict[str, str] | None = None) -> None:
         # publish() only waits when the socket is congested; a task keeps the order, as tasks start in order.
-        task = asyncio.ensure_future(self._connection.publish(subject, data, reply=reply, headers=headers))
-        _RUNNING.add(task)
-        task.add_done_callback(_RUNNING.discard)
+        self._sending.start(self._connection.publish(subject, data, reply=reply, headers=headers))
 
     async def _store_results(self) -> None:
         """Results of a persistent topic go to its stream, one after the other, until they are there."""
@@ -229,9 +231,6 @@ class Host:
                 return
             except Exception:  # the store is away; the message must not be
                 await asyncio.sleep(0.1)
-
-
-_RUNNING: set[asyncio.Future[Any]] = set()
 
 
 def _packed(message: Message) -> list[str]:

@@ -108,10 +108,11 @@ class Links:
         wait = _Wait(match, left, asyncio.get_running_loop().create_future())
         self._waiting.append(wait)
         try:
-            await asyncio.wait_for(wait.over, wait_s)
-        except TimeoutError:
-            one = min(client for _, client in left)
-            raise BadInput(f"{len(left)} links are still there after {wait_s:g} s, of {one} for one") from None
+            done, _ = await asyncio.wait({wait.over}, timeout=wait_s)
+            if not done:
+                one = min(client for _, client in left)
+                raise BadInput(f"{len(left)} links are still there after {wait_s:g} s, of {one} for one")
+            wait.over.result()
         finally:
             self._waiting.remove(wait)
 

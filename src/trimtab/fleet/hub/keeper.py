@@ -22,6 +22,7 @@ from nats.js.api import RetentionPolicy, StorageType, StreamConfig
 from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NoKeysError, NotFoundError
 
 from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.fleet import tasks
 from trimtab.fleet.hub.absent import Absent, Patience
 from trimtab.fleet.hub.channels import Channels, make_stream
 from trimtab.fleet.hub.mover import Mover
@@ -398,18 +399,17 @@ async def serve(home: Path, executors: int, patience: Patience) -> None:
             await asyncio.sleep(0.25)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    beside = [asyncio.create_task(each) for each in (keeper.listen(), keeper.forget_the_absent())]
-    await stop.wait()
-    for task in beside:
-        task.cancel()
-    await keeper.mover.stop()
+    try:  # a loop that fails ends the keeper, and the supervisor starts it again
+        await tasks.run_until(stop, keeper.listen(), keeper.forget_the_absent())
+    finally:
+        await keeper.mover.stop()
     await connection.close()
 
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     home, executors, forget_s, forget_unnamed_s = sys.argv[1:]
-    asyncio.run(serve(Path(home), int(executors), Patience(float(forget_s), float(forget_unnamed_s))))
+    tasks.run(serve(Path(home), int(executors), Patience(float(forget_s), float(forget_unnamed_s))))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import nats.errors
 
 from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 from trimtab.migrate.drain import spread
 from trimtab.migrate.move import (
@@ -168,10 +169,7 @@ class Mover:
             log.info("resuming %d moves", len(self._moves))
 
     async def stop(self) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await tasks.end(*self._tasks.values())
 
     # How it is done.
 
@@ -262,8 +260,7 @@ class Mover:
         except BadInput as error:
             return Refused(str(error))
         finally:
-            asking.cancel()
-            watching.cancel()
+            await tasks.end(asking, watching)
         return Succeeded()
 
     async def _gone(self, broker: str) -> None:

@@ -15,6 +15,7 @@ import nats.errors
 from nats.aio.client import Client as Nats
 
 from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import tasks
 from trimtab.fleet.site.credentials import client_context
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
 LARGE: Final = 1 << 16  # bytes that are sent as they are
 PACKED: Final = b"\x78"  # what is packed begins so, and JSON does not
+CLOSE_S: Final = 5.0  # limit of closing a connection, if its server does not read
 PENDING_BYTES: Final = 8 * 1024 * 1024  # kept for a server that is away
 
 
@@ -75,7 +77,7 @@ async def connect(
             await connection.connect(**options, servers=[server], max_reconnect_attempts=1, allow_reconnect=False)
         except (TimeoutError, OSError, nats.errors.Error) as error:
             with contextlib.suppress(Exception):  # nats-py leaves the socket open
-                await asyncio.wait_for(connection.close(), 1.0)
+                await tasks.within(1.0, connection.close())
             if connection._transport is not None:
                 connection._transport.close()
             shown = last[-1] if last else error
@@ -100,11 +102,9 @@ async def close(connection: Nats) -> None:
     """For good. nats-py stops half-way if the server is gone, and leaves the tasks of subscriptions behind."""
     subscriptions = list(connection._subs.values())
     with contextlib.suppress(Exception):
-        await connection.close()
-    for each in subscriptions:
-        task = each._wait_for_msgs_task
-        if task is not None and not task.done():
-            task.cancel()
+        await tasks.within(CLOSE_S, connection.close())
+    waiting: list[Any] = [each._wait_for_msgs_task for each in subscriptions]
+    await tasks.end(*(task for task in waiting if task is not None))
 
 
 def _denied(error: Exception) -> bool:
@@ -151,7 +151,7 @@ def answering(
     handle: Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]],
 ) -> Callable[[Msg], Awaitable[None]]:
     """A subscription callback that answers requests, each in a task of its own; errors become answers."""
-    running: set[asyncio.Task[None]] = set()
+    running = tasks.Background("an answer", log)
 
     async def answer(message: Msg) -> None:
         try:
@@ -170,8 +170,6 @@ def answering(
             await message.respond(packed(reply))
 
     async def spawn(message: Msg) -> None:
-        task = asyncio.create_task(answer(message))
-        running.add(task)
-        task.add_done_callback(running.discard)
+        running.start(answer(message))
 
     return spawn

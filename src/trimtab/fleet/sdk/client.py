@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import nats.errors
 
 from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import names, wire
 from trimtab.fleet.protocol.message import Stamper
 from trimtab.fleet.protocol.registry import Topic
@@ -91,11 +92,12 @@ class Client:
         login = known["user"], known["password"], known.get("ca")
         self._wires = Wires(self.name, self._addresses, login, self._on_error)
         self._base = Base()
+        self._background = tasks.Background(f"client {self.name}", log)
+        self._start = self._background.start
         self._routes = Routes(self.name, self._wires, self._base, self._start)
         self._channels = ChannelClient(self.name, self._base, returns=self._returns)
         self._stamper = Stamper(self.name)
         self._closing = False
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._introducing: asyncio.Task[Any] | None = None
 
     @property
@@ -134,15 +136,14 @@ class Client:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._closing = True  # for Python 3.11's wait_for may swallow a cancellation
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._closing = True
+        await self._background.end()
         await self._channels.leave()
-        leaving = (asyncio.wait_for(each.leave_all(), LEAVE_S) for each in self._routes.deliveries)
+        leaving = (tasks.within(LEAVE_S, each.leave_all()) for each in self._routes.deliveries)
         await asyncio.gather(*leaving, return_exceptions=True)
         up = [each for each in self._wires if each.nats.is_connected]
         await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True)
+        await self._background.end()  # what the answers have started
         await self._wires.close()
 
     # Topics.
@@ -329,17 +330,6 @@ class Client:
             await self._wires.let_go(old, self)
 
     # Time.
-
-    def _start(self, work: Any) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("client %s: %r", self.name, task.exception())
 
     async def _ticks(self) -> None:
         lost, refuge = 0, None

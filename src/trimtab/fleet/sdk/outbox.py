@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.errors import BadInput
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol.message import MESSAGE_ID
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Outbox:
                 entry.stored.set_exception(error)
         self._entries.clear()
         if self._runner is not None:
-            self._runner.cancel()
+            self._start(tasks.end(self._runner))
 
     def check(self, data: bytes) -> None:
         assert self._nats is not None
@@ -119,11 +120,9 @@ class Outbox:
     async def _run(self) -> None:
         oldest = -1
         while True:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), AGAIN_S)
+            await tasks.happens(self._wake, AGAIN_S)
             if self._refused:
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._aimed.wait(), SOON_S)
+                await tasks.happens(self._aimed, SOON_S)
             self._wake.clear()
             self._refused = False
             if not self._inbox and self._nats is not None:

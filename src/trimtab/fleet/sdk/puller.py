@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import nats.errors
 
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import names
 
 if TYPE_CHECKING:
@@ -125,8 +126,7 @@ class _Request:
     async def ended(self, limit_s: float = EXPIRES_S + 1.0) -> None:
         """When what was asked for has come or will not come, but not longer than this."""
         left = self._deadline - asyncio.get_running_loop().time()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._end.wait(), max(0.0, min(left, limit_s)))
+        await tasks.happens(self._end, max(0.0, min(left, limit_s)))
 
     async def close(self) -> None:
         if self._subscription is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import nats.errors
 
 from trimtab.errors import BadInput
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import names
 from trimtab.fleet.protocol.registry import Topic
 from trimtab.fleet.sdk.reader import Reader
@@ -211,7 +212,7 @@ class Routes:
         for reader in route.readers:
             await reader.settle()
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(old.nats.flush(), 2.0)
+            await tasks.within(2.0, old.nats.flush())
         route.leaving.remove(left)
         if left not in (*route.leaving, route.broker):
             await old.tell("close", {"topic": route.topic.name})

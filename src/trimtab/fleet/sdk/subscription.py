@@ -8,6 +8,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import names
 from trimtab.fleet.protocol.message import MESSAGE_ID, PREFIX, Message, stamped
 from trimtab.fleet.sdk.delivery import Delivery
@@ -34,7 +35,7 @@ class Subscription(Delivery):
         super().__init__(topic, callback, Catchup())
         self.history: deque[tuple[float, str, bool]] = deque(maxlen=64)  # loop's time, broker, joined or left
         self._pending = pending
-        self._later: set[asyncio.Task[None]] = set()
+        self._later = tasks.Background(f"topic {topic}", log)
         self._results = Seen()  # messages of which a processor's result was delivered
         self._on: dict[str, NatsSubscription] = {}  # broker -> subscription there; two while it moves
         self._leaving: set[NatsSubscription] = set()  # no longer wanted, but not empty yet
@@ -120,8 +121,7 @@ class Subscription(Delivery):
             dropped = stamped(self.topic, b"", raw.reply[3:])
             ready = self._catchup.skip(dropped.source, dropped.number, time.monotonic())
             if ready:  # not here: this is the connection's reader, and the callback is slow
-                self._later.add(task := asyncio.create_task(self._deliver(ready)))
-                task.add_done_callback(self._later.discard)
+                self._later.start(self._deliver(ready))
 
     async def _deliver(self, messages: Sequence[Any]) -> None:
         async with self._turn:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.errors import Unreachable
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ class Wire:
         try:
             for _ in range(int(PROBE_S / PROBE_AGAIN_S)):
                 await new.nats.publish("ask.all.probe", subject.encode())
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(heard.wait(), PROBE_AGAIN_S)
+                if await tasks.happens(heard, PROBE_AGAIN_S):
                     return True
             log.debug("%s: no sign of %s", self.broker, self._markers[subject])
             return False
@@ -155,5 +155,5 @@ class Wires:
 async def _close(old: Wire) -> None:
     with contextlib.suppress(Exception):  # a broker that is gone cannot be left politely
         if old.nats.is_connected:
-            await asyncio.wait_for(old.nats.flush(), 2.0)
+            await tasks.within(2.0, old.nats.flush())
     await wire.close(old.nats)

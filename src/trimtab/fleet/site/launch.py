@@ -68,7 +68,7 @@ class Launch:
 
     async def __aexit__(self, *_: object) -> None:
         if self._admin is not None:
-            await self._admin.close()
+            await wire.close(self._admin)
         await self.supervisor.stop()
         for held in self._locks.values():
             held.close()
@@ -267,8 +267,9 @@ class Launch:
             try:
                 reader, writer = await asyncio.open_connection(address.host, address.port)
                 try:
-                    if (await asyncio.wait_for(reader.readline(), 2.0)).startswith(b"INFO"):
-                        return
+                    async with asyncio.timeout(2.0):
+                        if (await reader.readline()).startswith(b"INFO"):
+                            return
                 finally:
                     writer.close()
             except (TimeoutError, OSError):

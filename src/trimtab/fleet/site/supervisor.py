@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from trimtab.errors import BadInput
+from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,12 +115,21 @@ class Supervisor:
     async def stop(self) -> None:
         """End them all, the last one started first."""
         self._stopping = True
+        await tasks.end(*self._watchers.values())  # first, or one of them could start a process again
         for child in reversed(self.children):
             await self._end(child)
-        for watcher in self._watchers.values():
-            watcher.cancel()
-        await asyncio.gather(*self._watchers.values(), return_exceptions=True)
         self.children.clear()
+
+    def kill_all(self) -> None:
+        """End them and what they have started at once, from any thread and without the event loop."""
+        self._stopping = True
+        running = [child.process for child in list(self.children) if child.process is not None]
+        for process in running:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # each child leads a process group
+        for process in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_S)
 
     async def kill(self, children: list[Child]) -> None:
         """End them at once and together, without a word; nobody starts them again."""
@@ -131,8 +142,7 @@ class Supervisor:
     async def remove(self, child: Child) -> None:
         """End one for good."""
         watcher = self._watchers.pop(child.name)
-        watcher.cancel()
-        await asyncio.gather(watcher, return_exceptions=True)
+        await tasks.end(watcher)
         self.children.remove(child)
         await self._end(child)
 

@@ -15,6 +15,7 @@ import json
 import statistics
 from typing import TYPE_CHECKING, Any, Final
 
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import names, wire
 from trimtab.fleet.sdk.subscription import Subscription
 from trimtab.fleet.site.credentials import CLIENT_FILE, read_secret
@@ -54,7 +55,7 @@ class Downtime:
 
     def run(self, job: Job) -> list[Row]:
         trial = _ours if job["who"] == "trimtab" else _unload_first
-        return asyncio.run(trial(job["topics"], job["hub_ms"], job["executors"]))
+        return tasks.run(trial(job["topics"], job["hub_ms"], job["executors"]))
 
     def report(self, rows: list[Row], out: Path) -> Report:
         _draw(rows, out)

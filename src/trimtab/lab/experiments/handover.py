@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from trimtab.errors import BadInput
+from trimtab.fleet import tasks
 from trimtab.fleet.broker.store import Store
 from trimtab.fleet.protocol.streams import ACK_S
 from trimtab.lab.experiment import Bar, Job, Report, Row, markdown_table, select
@@ -54,7 +55,7 @@ class Handover:
         return calm + wild
 
     def run(self, job: Job) -> list[Row]:
-        return asyncio.run(_Trial(job["seed"], job["moves"], job["kill"]).run())
+        return tasks.run(_Trial(job["seed"], job["moves"], job["kill"]).run())
 
     def report(self, rows: list[Row], out: Path) -> Report:
         calm, wild = select(rows, kill=False, row="total"), select(rows, kill=True, row="total")
@@ -151,8 +152,7 @@ class _Trial:
             killer = asyncio.create_task(self._killer()) if self.kill else None
             ids = await self._move_around()
             if killer is not None:
-                killer.cancel()
-                await asyncio.gather(killer, return_exceptions=True)
+                await tasks.end(killer)
             records = await fleet.finished(ids)
             await asyncio.sleep(0.5)
             self.stop.set()

@@ -6,12 +6,12 @@ of their own, and never wait; latency is from sending to delivery, on one clock,
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from trimtab.fleet import tasks
 from trimtab.lab.experiment import Bar, Job, Report, Row, grouped, markdown_table, select
 from trimtab.lab.experiments.processing_trial import MIDDLE_MS, SIZE_BYTES, WAIT_S, WARM_S, Trial
 
@@ -55,7 +55,7 @@ class Processing:
 
     def run(self, job: Job) -> list[Row]:
         series, x = AXES[job["panel"]]
-        return [{"series": job[series], "x": job[x]} | asyncio.run(Trial(job).run())]
+        return [{"series": job[series], "x": job[x]} | tasks.run(Trial(job).run())]
 
     def report(self, rows: list[Row], out: Path) -> Report:
         curves = _curves(rows)

@@ -18,9 +18,7 @@ from trimtab.lab.stability.cases import CASES, find
 from trimtab.lab.stability.fleet import run as play
 from trimtab.lab.stability.ours import Ours
 from trimtab.model.judgement import Load
-from trimtab.model.placement import Placement
-from trimtab.model.problem import Problem
-from trimtab.place.judge import judge
+from trimtab.observe.snapshot import Snapshot
 from trimtab.place.registry import policy
 
 if TYPE_CHECKING:
@@ -135,8 +133,7 @@ def _settled(case: Case, balancer: Balancer, trace: Trace) -> float:
 
 def _mean(case: Case, second: int) -> float:
     rates = case.rates(min(second + 30, case.seconds - 1))
-    problem = Problem(case.workload(rates), "client")
-    return judge(problem, Placement("client", case.home)).load.mean
+    return float(case.load(rates, case.home, np.ones(case.brokers, bool)).mean())
 
 
 def _reachable(case: Case, second: int) -> float:
@@ -153,8 +150,9 @@ def _reachable(case: Case, second: int) -> float:
         case, brokers=int(alive_now.sum()), home=np.zeros_like(case.home),
         bandwidth=None if case.bandwidth is None else case.bandwidth[alive_now],
     )  # fmt: skip
-    problem = Problem(part.workload(case.rates(min(second + 30, case.seconds - 1))), "client")
-    best = judge(problem, policy("client/trim").place(problem)).load
+    rates = case.rates(min(second + 30, case.seconds - 1))
+    view = part.view(Snapshot(0.0, part.workload(rates)), part.home, np.ones(part.brokers, bool))
+    best = view.load(policy("client/trim").place(replace(view.problem, current=None)).broker)
     load = np.zeros(case.brokers)
     load[alive_now] = best.per_broker
     speed = np.ones(case.brokers) if case.bandwidth is None else case.bandwidth / case.bandwidth.mean()

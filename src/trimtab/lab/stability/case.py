@@ -1,20 +1,29 @@
-"""What a case is made of: who is there, what they want over time, and what happens."""
+"""What a case is made of: clients, topics and brokers, their rates over time, and events."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from trimtab.control.settings import Settings
+from trimtab.control.view import View
 from trimtab.model.ids import Ids
-from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
+from trimtab.model.key import Key, RoutingTable
+from trimtab.model.placement import UNPLACED
+from trimtab.model.workload import PUB, SUB, Brokers, Clients, Links, Topics, Workload
+from trimtab.place.wire import Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from numpy.typing import NDArray
+
+    from trimtab.model.placement import Unit
     from trimtab.model.workload import Floats, Rows
+    from trimtab.observe.snapshot import Snapshot
 
 Action = Literal["dies", "returns", "joins"]
 HORIZON_S: Final = 1200
@@ -36,9 +45,11 @@ class Case:
     about: str
     brokers: int
     rate: Floats  # (K,) of topics, bytes/s
-    topic: Rows  # (L,) subscriptions
+    topic: Rows  # (S,) subscriptions
     client: Rows
-    home: Rows  # (N,) at the beginning
+    home: Rows  # (keys,) broker of every key at the beginning, see ``keys``
+    units: tuple[Unit, ...] | None = None  # (K,) that topics are placed by; without, by client
+    publisher: Rows | None = None  # (K,) client that publishes each topic, -1: from outside; without, all are
     bandwidth: Floats | None = None  # (B,) of brokers, bytes/s
     changing: Callable[[int], Floats] | None = None  # second -> factor of every topic's rate
     events: tuple[Event, ...] = ()
@@ -52,13 +63,60 @@ class Case:
     settings: Settings = field(default_factory=Settings)
     seconds: int = HORIZON_S
 
+    @cached_property
+    def clients(self) -> int:
+        publisher = -1 if self.publisher is None else int(self.publisher.max(initial=-1))
+        least = max(int(self.client.max(initial=-1)), publisher) + 1
+        return len(self.home) if self.units is None else least
+
+    @cached_property
+    def _links(self) -> Links:
+        """Subscriptions, then publications."""
+        publishes = np.flatnonzero(self.publisher >= 0) if self.publisher is not None else np.zeros(0, np.int64)
+        by = self.publisher[publishes] if self.publisher is not None else publishes
+        role = np.repeat(np.array([SUB, PUB], np.int8), [len(self.topic), len(publishes)])
+        return Links(np.concatenate([self.topic, publishes]), np.concatenate([self.client, by]), role)
+
+    @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        """Clients, then topics placed as a whole, then links of topics placed by link."""
+        units = self.units or ()
+        links = zip(self._links.topic.tolist(), self._links.client.tolist(), strict=True)
+        return (
+            *(Key("client", "", f"c{client}") for client in range(self.clients)),
+            *(Key("topic", f"t{topic}", "") for topic, unit in enumerate(units) if unit == "topic"),
+            *(Key("link", f"t{k}", f"c{i}") for k, i in sorted(set(links)) if units and units[k] == "link"),
+        )
+
+    @cached_property
+    def rows(self) -> Mapping[Key, int]:
+        return {key: row for row, key in enumerate(self.keys)}
+
+    @cached_property
+    def owner(self) -> Rows:
+        """(L,) key of every link."""
+        every: Unit = "client"
+        units = self.units or (every,) * len(self.rate)
+        pairs = zip(self._links.topic.tolist(), self._links.client.tolist(), strict=True)
+        return np.array([self.rows[Key.of(units[k], f"t{k}", f"c{i}")] for k, i in pairs], np.int32)
+
     def workload(self, rate: Floats) -> Workload:
         size = np.ones(len(rate)) if self.size is None else self.size
         return Workload(
-            Topics(Ids.numbered("t", len(rate)), rate / size, size), Clients(Ids.numbered("c", len(self.home))),
-            Brokers(Ids.numbered("b", self.brokers), bandwidth=self.bandwidth, cores=self.cores),
-            Links.subscriptions(self.topic, self.client),
+            Topics(Ids.numbered("t", len(rate)), rate / size, size), Clients(Ids.numbered("c", self.clients)),
+            Brokers(Ids.numbered("b", self.brokers), bandwidth=self.bandwidth, cores=self.cores), self._links,
         )  # fmt: skip
+
+    def load(self, rate: Floats, placement: Rows, alive: NDArray[np.bool_], *, in_messages: bool = False) -> Floats:
+        """Of every broker, in bytes/s or messages/s; one that is dead carries nothing."""
+        at = np.where(alive[placement], placement, UNPLACED)[self.owner].astype(np.int32)
+        return Traffic.of(self.workload(rate), in_messages=in_messages).wire(at, self.brokers).total
+
+    def view(self, snapshot: Snapshot, placement: Rows, alive: NDArray[np.bool_]) -> View:
+        """What a controller sees."""
+        units = {f"t{topic}": unit for topic, unit in enumerate(self.units or ())}
+        brokers = dict(zip(self.keys, (f"b{broker}" for broker in placement.tolist()), strict=True))
+        return View.of(snapshot, RoutingTable(units, brokers), [f"b{row}" for row in np.flatnonzero(alive)])
 
     def rates(self, second: int) -> Floats:
         return self.rate if self.changing is None else self.rate * self.changing(second)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
 from trimtab.lab.stability.case import PER_CORE
 from trimtab.model.judgement import Load
-from trimtab.model.placement import Placement
-from trimtab.model.problem import Problem
 from trimtab.observe.average import Averages
-from trimtab.place.judge import judge
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +34,7 @@ class Seen:
     unsure: float  # share of them of which it is not known how often it comes
     load: Floats  # (B,) of brokers, as they say themselves
     messages: Floats  # (B,) messages/s, too
-    home: Rows  # (N,) now
+    home: Rows  # (keys,) now
     alive: Flags  # (B,) now
 
 
@@ -50,7 +47,7 @@ class Balancer(Protocol):
     def look(self, seen: Seen) -> None: ...
 
     def orders(self, second: int, home: Rows, alive: Flags) -> list[tuple[int, int]]:
-        """Clients to move this second, and where to. Those of a dead broker must be among them."""
+        """Keys to move this second, and where to. Those of a dead broker must be among them."""
         ...
 
     def done(self, second: int, moved: list[tuple[int, int]], failed: list[tuple[int, int]]) -> None: ...
@@ -63,12 +60,12 @@ class Trace:
     spread: list[float] = field(default_factory=list)  # of the true loads of brokers that are alive
     highest: list[float] = field(default_factory=list)
     fullest: list[float] = field(default_factory=list)  # of cores or messages, as a share of what is allowed
-    moves: list[int] = field(default_factory=list)  # of clients whose broker was alive
+    moves: list[int] = field(default_factory=list)  # of keys whose broker was alive
     failed: int = 0
-    rehomed: int = 0  # clients whose broker was not
-    returned: int = 0  # clients that went back to where they had left from, its broker alive all the time
-    homeless_s: int = 0  # clients x seconds
-    worst_homeless_s: int = 0  # of one client
+    rehomed: int = 0  # keys whose broker was not
+    returned: int = 0  # keys that went back to where they had left from, its broker alive all the time
+    homeless_s: int = 0  # keys x seconds
+    worst_homeless_s: int = 0  # of one key
 
 
 def run(case: Case, balancer: Balancer, seed: int) -> Trace:
@@ -144,17 +141,15 @@ def _noise(rng: np.random.Generator, share: float, size: int) -> Floats:
 
 
 def _load(case: Case, rate: Floats, home: Rows, alive: Flags) -> Floats:
-    """Of every broker; one that is dead carries nothing."""
-    problem = Problem(case.workload(rate), "client")
-    load = judge(problem, Placement("client", np.where(alive[home], home, -1).astype(np.int32))).load.per_broker
-    return load + (case.besides if case.besides is not None else 0.0)
+    """Of every broker, with what no client causes."""
+    return case.load(rate, home, alive) + (case.besides if case.besides is not None else 0.0)
 
 
 def _messages(case: Case, rate: Floats, home: Rows, alive: Flags) -> Floats:
     """In and out of every broker, messages/s."""
     if case.size is None:
         return np.zeros(case.brokers)
-    return _load(replace(case, size=None, besides=None), rate / case.size, home, alive)
+    return case.load(rate, home, alive, in_messages=True)
 
 
 def fullest(case: Case, messages: Floats) -> float:

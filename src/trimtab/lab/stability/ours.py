@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from trimtab.control.pilot import Pilot
 from trimtab.control.plan import Plan
+from trimtab.control.plan_runner import PlanRunner
 from trimtab.control.progress import FAILED, MOVED
-from trimtab.control.view import View
 from trimtab.lab.stability.case import PER_CORE
 from trimtab.observe.snapshot import Snapshot, Usage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from trimtab.control.view import View
     from trimtab.lab.stability.case import Case
     from trimtab.lab.stability.fleet import Seen
     from trimtab.model.workload import Rows
@@ -31,20 +31,20 @@ class Ours:
 
     def __init__(self, case: Case, policy: str = "trim") -> None:
         self._case = case
-        self.pilot = Pilot(replace(case.settings, policy=policy))
+        self.runner = PlanRunner(replace(case.settings, policy=policy))
         self.period_s = int(case.settings.period_s)
         self._seen: Seen | None = None
         self._dead_since: dict[int, int] = {}
-        self._due: dict[tuple[int, int], int] = {}  # client and target -> step of the plan, this second
+        self._due: dict[tuple[int, int], int] = {}  # key and target -> step of the plan, this second
 
     def look(self, seen: Seen) -> None:
         self._seen = seen
         self._look(seen.second, seen.home, seen.alive)
 
     def _look(self, second: int, home: Rows, alive: Flags) -> None:
-        made = self.pilot.look(float(second), self._view(home, alive))
+        made = self.runner.look(float(second), self._view(home, alive))
         if isinstance(made, Plan):
-            self.pilot.begin(float(second), made)
+            self.runner.begin(float(second), made)
 
     def _view(self, home: Rows, alive: Flags) -> View:
         assert self._seen is not None
@@ -53,9 +53,7 @@ class Ours:
             f"b{row}": Usage(load, messages, cores=messages / PER_CORE)
             for row, (load, messages) in enumerate(zip(seen.load.tolist(), seen.messages.tolist(), strict=True))
         }
-        snapshot = Snapshot(float(seen.at), case.workload(seen.rate), usage, seen.unsure)
-        homes = {f"c{client}": f"b{broker}" for client, broker in enumerate(home.tolist())}
-        return View.of(snapshot, homes, [f"b{row}" for row in np.flatnonzero(alive)])
+        return case.view(Snapshot(float(seen.at), case.workload(seen.rate), usage, seen.unsure), home, alive)
 
     def orders(self, second: int, home: Rows, alive: Flags) -> list[tuple[int, int]]:
         for broker in np.flatnonzero(~alive & (np.bincount(home, minlength=len(alive)) > 0)).tolist():
@@ -64,14 +62,14 @@ class Ours:
             del self._dead_since[broker]
         if self._seen and any(second == since + DETECT_S for since in self._dead_since.values()):
             self._look(second, home, alive)
-        self.pilot.throttle.told(0.0, float(second))
-        doing = self.pilot.progress
-        steps = {row: doing.plan.steps[row] for row in self.pilot.due()} if doing else {}
-        self._due = {(int(step.client[1:]), int(step.target[1:])): row for row, step in steps.items()}
+        self.runner.throttle.told(0.0, float(second))
+        doing = self.runner.progress
+        steps = {row: doing.plan.steps[row] for row in self.runner.due()} if doing else {}
+        self._due = {(self._case.rows[step.key], int(step.target[1:])): row for row, step in steps.items()}
         return list(self._due)
 
     def done(self, second: int, moved: list[tuple[int, int]], failed: list[tuple[int, int]]) -> None:
         for order, row in self._due.items():
-            self.pilot.came_of(float(second), row, FAILED if order in failed else MOVED)
-        if self.pilot.finished():
-            self.pilot.end(float(second))
+            self.runner.came_of(float(second), row, FAILED if order in failed else MOVED)
+        if self.runner.finished():
+            self.runner.end(float(second))

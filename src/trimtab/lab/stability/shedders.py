@@ -1,4 +1,4 @@
-"""Pulsar's load shedders, as they are in its sources at 4.1 (org.apache.pulsar.broker.loadbalance.impl), on clients.
+"""Pulsar's load shedders, as they are in its sources at 4.1 (org.apache.pulsar.broker.loadbalance.impl), on keys.
 
 They take load off a broker by a score, and who is taken off goes to the broker that is best by another score: that of
 long averages. PIP-364 says what that does. All knobs have their defaults; bytes stand for what they measure.
@@ -73,7 +73,8 @@ class Shedder:
 
     def _weights(self, rate: Floats) -> Floats:
         case = self.case
-        return np.bincount(case.client, weights=rate[case.topic], minlength=len(case.home)).astype(np.float64)
+        owner = case.owner[: len(case.topic)]  # of subscriptions
+        return np.bincount(owner, weights=rate[case.topic], minlength=len(case.home)).astype(np.float64)
 
     def _capacity(self) -> Floats:
         if self.case.bandwidth is not None:

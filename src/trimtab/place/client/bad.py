@@ -9,16 +9,16 @@ placements, so a client that moved twice has moved once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from trimtab.errors import BadKnob
 from trimtab.model.judgement import Load
 from trimtab.place.client.instance import Instance, homes_or
 from trimtab.place.client.policy import ClientPolicy
 from trimtab.place.client.simple import Nearest, Random, RoundRobin
 from trimtab.place.compiled import compiled
+from trimtab.place.knobs import check, knob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,34 +37,33 @@ INITIAL: Final[dict[str, Callable[[int], ClientPolicy]]] = {
 SCHEMES: Final = ("ldm", "sdm")
 
 
+def _ceiling() -> Any:
+    """The knob of similarity-based migration, which two policies have."""
+    return knob(1.0, "sdm: load below which a broker may receive clients, as a multiple of the mean load", least=0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Dynamic(ClientPolicy):
-    """Stage 2: one client after the other leaves the broker of the most load, while the loads are spread by more than
-    ``alpha`` and their mean is above ``beta``, in the workload's data/s.
+    """Stages 1 and 2 of Algorithm 1: initial placement of clients without a home, then dynamic migration.
 
-    Stage 1, ``initial``, says where those are who have no home yet.
+    Migration moves one client at a time from the most loaded broker, while the coefficient of variation of the loads
+    is above ``alpha`` and their mean above ``beta``. The paper sets ``alpha`` to 0.15 (also to 0.05) and ``beta``
+    to 300 MB/s in its own simulation (6.2.2); that depends on its rates, so the default here is 0.
     """
 
-    alpha: float = 0.15
-    beta: float = 0.0
-    initial: str = "nearest"
-    seed: int = 0
-
-    name: ClassVar[str]
+    alpha: float = knob(0.15, "coefficient of variation of broker loads above which clients move", least=0.0)
+    beta: float = knob(0.0, "mean broker load above which clients move, in data/s of the workload", least=0.0)
+    initial: str = knob(
+        "nearest", "initial placement of clients without a home (stage 1: NR, RR, RND)", choices=INITIAL
+    )
+    seed: int = knob(0, "seed of the random draws of initial=random", least=0)
 
     def __post_init__(self) -> None:
-        if self.initial not in INITIAL:
-            raise BadKnob(self.name, "initial", self.initial, f"one of {', '.join(INITIAL)}")
-        self._refuse_below_zero("alpha", "beta")
+        check(self)
 
-    def _refuse_below_zero(self, *knobs: str) -> None:
-        for knob in knobs:
-            if not getattr(self, knob) >= 0.0:
-                raise BadKnob(self.name, knob, getattr(self, knob), "zero or more")
-
-    def by_similarity(self) -> bool:
-        """Whether a client goes where most is shared, or where least is to do."""
-        return False
+    def similarity_ceiling(self) -> float | None:
+        """None: clients move to the least loaded broker. Else: to the broker below this many means that shares most."""
+        return None
 
     def homes(self, problem: Problem) -> Rows:
         instance = Instance.of(problem)
@@ -72,48 +71,47 @@ class Dynamic(ClientPolicy):
 
     def _migrated(self, instance: Instance, home: Rows) -> Rows:
         count, load = instance.counts(home)
+        ceiling = self.similarity_ceiling()
         migrate(
             instance.begin, instance.topic, instance.rate, instance.weight, instance.speed, instance.by_weight(), home,
-            count, load, self.alpha, self.beta, self.by_similarity(),
+            count, load, float(self.alpha), float(self.beta), ceiling is not None, float(ceiling or 0.0),
         )  # fmt: skip
         return home
 
 
 @dataclass(frozen=True, slots=True)
 class Ldm(Dynamic):
-    """Load-based dynamic migration (5.2): the heaviest client of the fullest broker to the emptiest."""
-
-    name: ClassVar[str] = "client/ldm"
+    """Moves the heaviest client of the most loaded broker to the least loaded one, repeatedly (Nguyen, 5.2, LDM)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sdm(Dynamic):
-    """Similarity-based dynamic migration (5.2): ... to that broker below the mean which shares most with it."""
+    """Moves the heaviest client of the most loaded broker to one that shares its topics, repeatedly (Nguyen, 5.2, SDM).
 
-    name: ClassVar[str] = "client/sdm"
+    A destination has a load below ``ceiling`` times the mean: the paper's "some threshold (maybe the average load)".
+    """
 
-    def by_similarity(self) -> bool:
-        return True
+    ceiling: float = _ceiling()
+
+    def similarity_ceiling(self) -> float | None:
+        return self.ceiling
 
 
 @dataclass(frozen=True, slots=True)
 class Multistage(Dynamic):
-    """Algorithm 1: everybody is shuffled above ``gamma`` (spread) and ``theta`` (mean load), then stage 2."""
+    """Reassigns all clients (gsh) if the imbalance is extreme, then migrates single ones (Nguyen, Algorithm 1).
 
-    scheme: str = "ldm"
-    gamma: float = 0.4
-    theta: float = 0.0
+    All clients are reassigned if the coefficient of variation is above ``gamma`` and the mean load above ``theta``; the
+    paper prints no values for these two. ``scheme`` says how single clients migrate: as ``ldm`` or as ``sdm``.
+    """
 
-    name: ClassVar[str] = "client/multistage"
+    scheme: str = knob("ldm", "how single clients migrate: by load or by similarity (stage 2)", choices=SCHEMES)
+    gamma: float = knob(0.4, "coefficient of variation above which all clients are reassigned", least=0.0)
+    theta: float = knob(0.0, "mean broker load above which all clients are reassigned, in data/s", least=0.0)
+    ceiling: float = _ceiling()
 
-    def __post_init__(self) -> None:
-        super(Multistage, self).__post_init__()
-        if self.scheme not in SCHEMES:
-            raise BadKnob(self.name, "scheme", self.scheme, f"one of {', '.join(SCHEMES)}")
-        self._refuse_below_zero("gamma", "theta")
-
-    def by_similarity(self) -> bool:
-        return self.scheme == "sdm"
+    def similarity_ceiling(self) -> float | None:
+        return self.ceiling if self.scheme == "sdm" else None
 
     def _migrated(self, instance: Instance, home: Rows) -> Rows:
         load = Load(instance.counts(home)[1], instance.speed)
@@ -125,7 +123,7 @@ class Multistage(Dynamic):
 
 @dataclass(frozen=True, slots=True)
 class Gsh(ClientPolicy):
-    """Greedy shuffle (5.3): everybody anew, the heaviest first, each to the broker that has least at that time."""
+    """Reassigns all clients, the heaviest first, each to the broker with the least load so far (Nguyen, 5.3, GSH)."""
 
     def homes(self, problem: Problem) -> Rows:
         return Instance.of(problem).shuffled()
@@ -134,9 +132,12 @@ class Gsh(ClientPolicy):
 @compiled
 def migrate(
     begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, order: Rows,
-    home: Rows, count: Counts, load: Floats, alpha: float, beta: float, by_similarity: bool,
+    home: Rows, count: Counts, load: Floats, alpha: float, beta: float, by_similarity: bool, ceiling: float,
 ) -> None:  # fmt: skip
-    """Stage 2, in place: single moves while the spread is above ``alpha`` and the mean above ``beta``."""
+    """Stage 2, in place: single moves while the spread is above ``alpha`` and the mean above ``beta``.
+
+    By similarity, a client moves to the broker with a load below ``ceiling`` means that shares most with it.
+    """
     brokers = 0
     for j in range(len(speed)):
         brokers += speed[j] > 0.0
@@ -172,7 +173,7 @@ def migrate(
             if by_similarity:
                 to, best = -1, -1.0
                 for j in range(len(speed)):
-                    if speed[j] > 0.0 and load[j] / speed[j] < mean:
+                    if j != most and speed[j] > 0.0 and load[j] / speed[j] < ceiling * mean:
                         shared = 0.0
                         for s in range(begin[i], begin[i + 1]):
                             if count[topic[s], j]:

@@ -18,6 +18,7 @@ from trimtab.model.positions import km_between, points
 from trimtab.model.workload import PUB
 from trimtab.place.client.policy import ClientPolicy
 from trimtab.place.compiled import compiled
+from trimtab.place.knobs import check, knob
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Otos(ClientPolicy):
-    seed: int = 0
+    """Assigns every topic to a random broker, and its clients to that broker (Tanaka, 7.2, OTOS)."""
+
+    seed: int = knob(0, "seed of the random draws", least=0)
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def homes(self, problem: Problem) -> Rows:
         rng = np.random.default_rng(self.seed)
@@ -41,6 +47,8 @@ class Otos(ClientPolicy):
 
 @dataclass(frozen=True, slots=True)
 class OtosCentroid(ClientPolicy):
+    """Assigns every topic to the broker nearest to its clients together, and them to it (after Tanaka, 7.2)."""
+
     def homes(self, problem: Problem) -> Rows:
         load = problem.workload
         far = km_between(*points(load.clients, load.brokers))

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from trimtab.errors import BadKnob, TooLarge
+from trimtab.errors import TooLarge
 from trimtab.model.placement import UNPLACED
 from trimtab.model.positions import km_between, points
 from trimtab.place.client.delays import Field
 from trimtab.place.client.policy import ClientPolicy
 from trimtab.place.compiled import compiled
+from trimtab.place.knobs import check, knob
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,18 +41,18 @@ ROUNDS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Reloc(ClientPolicy):
-    clusters: int = 4  # K
-    relatives: int = 100  # M'
-    cooperation: str = "group"
-    rank: int = 0  # factors of the matrix of relations; 0: the matrix itself
-    seed: int = 0
+    """Assigns clients to near brokers, beside clients with common topics, within storage and compute (Tanaka, 6)."""
+
+    clusters: int = knob(4, "number of clusters of brokers (K of the paper)", least=1)
+    relatives: int = knob(100, "clients with the most common topics that are considered (M' of the paper)", least=0)
+    cooperation: str = knob(
+        "group", "who leaves a full broker: all publishers of the topic there, or one client", choices=COOPERATION
+    )
+    rank: int = knob(0, "factors of the matrix of common topics; 0 uses the matrix itself", least=0)
+    seed: int = knob(0, "seed of the random draws of K-means", least=0)
 
     def __post_init__(self) -> None:
-        for knob, least in (("clusters", 1), ("relatives", 0), ("rank", 0)):
-            if getattr(self, knob) < least:
-                raise BadKnob("client/reloc", knob, getattr(self, knob), f"at least {least}")
-        if self.cooperation not in COOPERATION:
-            raise BadKnob("client/reloc", "cooperation", self.cooperation, f"one of {', '.join(COOPERATION)}")
+        check(self)
 
     def homes(self, problem: Problem) -> Rows:
         field = Field.of(problem)
@@ -63,7 +64,7 @@ class Reloc(ClientPolicy):
         if self.rank:
             kin = self._factored(field, begin, member)
         else:
-            kin = related(field.begin, field.topic, begin, member, self.relatives)
+            kin = related(field.begin, field.topic, begin, member, min(self.relatives, field.clients))
         home = assigned(
             field.begin, field.topic, field.needs, begin, member, kin, of_server, of_client, field.home_ms,
             field.spool, field.storage, field.compute, self.cooperation == "group",

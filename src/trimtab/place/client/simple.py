@@ -9,6 +9,7 @@ import numpy as np
 
 from trimtab.model.positions import nearest
 from trimtab.place.client.policy import ClientPolicy
+from trimtab.place.knobs import check, knob
 
 if TYPE_CHECKING:
     from trimtab.model.problem import Problem
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Random(ClientPolicy):
-    """Any broker, for every client (Nguyen, 5.1 RND; Tanaka, 7 RA)."""
+    """Assigns every client to a random broker (Nguyen, 5.1, RND; Tanaka, 7, RA)."""
 
-    seed: int = 0
+    seed: int = knob(0, "seed of the random draws", least=0)
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def homes(self, problem: Problem) -> Rows:
         usable = _usable(problem)
@@ -28,7 +32,7 @@ class Random(ClientPolicy):
 
 @dataclass(frozen=True, slots=True)
 class RoundRobin(ClientPolicy):
-    """One client after the other to one broker after the other (Nguyen, 5.1 RR)."""
+    """Assigns clients to brokers in turn, so that all brokers have as many clients (Nguyen, 5.1, RR)."""
 
     def homes(self, problem: Problem) -> Rows:
         usable = _usable(problem)
@@ -37,7 +41,7 @@ class RoundRobin(ClientPolicy):
 
 @dataclass(frozen=True, slots=True)
 class Nearest(ClientPolicy):
-    """The nearest broker, for every client (Nguyen, 5.1 NR; Tanaka, 7 NS)."""
+    """Assigns every client to the nearest broker (Nguyen, 5.1, NR; Tanaka, 7, NS)."""
 
     def homes(self, problem: Problem) -> Rows:
         load, usable = problem.workload, _usable(problem)

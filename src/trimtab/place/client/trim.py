@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from trimtab.errors import BadKnob
 from trimtab.model.placement import Bound, Placement
 from trimtab.place.client import by_delay, by_load
 from trimtab.place.client.delays import has_delays
 from trimtab.place.client.policy import ClientPolicy, nowhere
-from trimtab.place.stop import NO_LIMIT, Stop
+from trimtab.place.knobs import check, knob
+from trimtab.place.stop import EFFORT, NO_LIMIT, Stop
 
 if TYPE_CHECKING:
     from trimtab.model.problem import Problem
@@ -20,7 +20,7 @@ OBJECTIVES: Final = ("load", "delay", "both")
 
 @dataclass(frozen=True, slots=True)
 class Trim(ClientPolicy):
-    """Least maximum load, or least delay, or least delay among what is nearly level.
+    """Assigns clients for the least maximum load with few moves, the least delay, or both (trimtab's own).
 
     Load: with a current placement and no budget, as few clients move as levelling takes. With a budget (a share of the
     clients), those move who bring most: clients that want the same get together, and the total load falls. With no
@@ -28,24 +28,26 @@ class Trim(ClientPolicy):
     all, newcomers get a home and nobody else moves.
     """
 
-    objective: str = "load"
-    budget: float | None = None
-    load_limit: float = 1.1  # objective both: the highest level may be this many times the least
-    tolerance: float = 5e-4  # the highest level may be above the mean by this share of it
-    effort: float = 1.0
-    seed: int = 0
+    objective: str = knob(
+        "load", "least maximum load, least delay, or least delay within load_limit (both)", choices=OBJECTIVES
+    )
+    budget: float | None = knob(
+        None,
+        "share of the clients that may move; none: as few as levelling takes",
+        kind=float,
+        least=0.0,
+        most=1.0,
+    )
+    load_limit: float = knob(1.1, "objective both: maximum load allowed, as a multiple of the least one", least=1.0)
+    tolerance: float = knob(5e-4, "maximum load allowed above the mean load, as a share of the mean", least=0.0)
+    effort: float = knob(
+        1.0, "amount of search; with objective delay, 0 only places clients without a home", least=0.0, most=EFFORT
+    )
+    seed: int = knob(0, "seed of the random draws", least=0)
     stop: Stop = NO_LIMIT
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise BadKnob("client/trim", "objective", self.objective, f"one of {', '.join(OBJECTIVES)}")
-        if self.budget is not None and not 0.0 <= self.budget <= 1.0:
-            raise BadKnob("client/trim", "budget", self.budget, "a share of the clients, from 0 to 1")
-        if not 1.0 <= self.load_limit < float("inf"):
-            raise BadKnob("client/trim", "load_limit", self.load_limit, "1 or more")
-        for knob in ("tolerance", "effort"):
-            if not 0.0 <= getattr(self, knob) < float("inf"):
-                raise BadKnob("client/trim", knob, getattr(self, knob), "zero or more")
+        check(self)
 
     def place(self, problem: Problem) -> Placement:
         if not problem.brokers:

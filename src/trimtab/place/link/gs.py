@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gs:
-    """The topic with the most links left goes to the broker with the most bandwidth left, and so on.
+    """Gives the topic with the most unplaced links to the broker with the most free bandwidth (Lambert, Algorithm 1).
 
     Mended: as printed the loop never ends when the roomiest broker cannot take the next topic; that topic is
     dropped, since room only shrinks. O(L + T log B) for L links, T topics and B brokers.
@@ -29,10 +29,10 @@ class Gs:
 
 @dataclass(frozen=True, slots=True)
 class GsStrict:
-    """``gs`` with the strict inner test ``b_k > r_i``: the last slot of a broker stays empty.
+    """Like ``gs``, but never fills a broker's bandwidth completely, as in the paper's tables (Lambert, Tables III, IV).
 
-    The algorithm is printed with ``>=``, but only the strict test gives the numbers printed in Tables III
-    and IV, so this is what to compare with the paper, and ``gs`` what to use.
+    The inner test is ``b_k > r_i``. The algorithm is printed with ``>=``, but only the strict test gives the
+    printed numbers: compare the paper with ``gs-strict``, and use ``gs``.
     """
 
     may_leave_unplaced: ClassVar[bool] = True

@@ -11,6 +11,7 @@ import numpy as np
 
 from trimtab.errors import TooLarge
 from trimtab.model.placement import Bound, Placement
+from trimtab.place.knobs import check, knob
 from trimtab.place.link.counts import Allotments, Instance
 from trimtab.place.link.greedy import greedy
 from trimtab.place.stop import NO_LIMIT
@@ -24,19 +25,23 @@ MOST_UNITS: Final = 1e6  # between the largest and the smallest number that HiGH
 
 @dataclass(frozen=True, slots=True)
 class Ilp:
-    """Counts ``n[i,k]`` of links and switches ``y[i,k]`` for the copy that comes in.
+    """Solves the integer program exactly with HiGHS, within a limit of size and time (Lambert, Section III).
 
+    Variables are counts ``n[i,k]`` of links and switches ``y[i,k]`` for the copy that comes in.
     The paper has a variable per link and broker; links of a topic are alike, so counts do, which takes most
     of the symmetry out. Its constraint 2 binds ``k`` twice and would let a topic have one link in all; read
     as ``n[i,k] <= (what fits) * y[i,k]``. In constraint 3 the rate belongs inside both sums. Starts from
     ``gs``, so it is never worse, and reports the bound HiGHS proved within the time it was given.
     """
 
-    max_variables: int = 400_000
+    max_variables: int = knob(400_000, "larger programs are refused, not tried", least=1)
     stop: Stop = NO_LIMIT
 
     may_leave_unplaced: ClassVar[bool] = True
     keeps_limits: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def place(self, problem: Problem) -> Placement:
         instance = Instance.of(problem)

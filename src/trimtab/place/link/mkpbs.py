@@ -22,7 +22,7 @@ CELLS: Final = 1 << 20  # of a knapsack over links; finer units than this are ro
 
 @dataclass(frozen=True, slots=True)
 class Mkpbs:
-    """Whole topics first, by a greedy multiple knapsack; then, again and again, what is left of them in parts.
+    """Places whole topics by a greedy multiple knapsack, then parts of the rest (Lambert, Algorithms 2 and 3).
 
     In the second phase topics are given to brokers at the weight of one link, and an exact knapsack decides
     how many links of each a broker takes. Mended: Algorithm 3 must lower the capacity by what it takes, and a

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
-from trimtab.errors import BadKnob
 from trimtab.model.placement import Bound, Placement
+from trimtab.place.knobs import check, knob
 from trimtab.place.link import bounds, ilp
 from trimtab.place.link.counts import Allotments, Grid, Instance
 from trimtab.place.link.greedy import greedy
@@ -18,7 +18,7 @@ from trimtab.place.link.packing import pack, ruin_and_recreate
 from trimtab.place.link.patterns import PatternProgram
 from trimtab.place.link.ranking import kinds_of
 from trimtab.place.link.sweep import sweep
-from trimtab.place.stop import NO_LIMIT
+from trimtab.place.stop import EFFORT, NO_LIMIT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +45,7 @@ EXACT_PAIRS, EXACT_NODES = 150, 3_000  # topics x brokers, and nodes, of what Hi
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Sweep, then search under prices, then prove.
+    """Places links by a sweep, then by search and proof where the problem is small enough (trimtab's own).
 
     1. ``gs`` and a sweep that fills brokers with whole topics, the last few chosen to leave no room; the
        merged linear bound. Enough, and all there is time for, on large instances.
@@ -57,16 +57,17 @@ class Trim:
     The answer depends on the seed alone unless ``stop`` cuts it short.
     """
 
-    seed: int = 0
-    effort: float = 1.0  # how much to search, 1 = about half a second on the paper's instances
+    seed: int = knob(0, "seed of the random draws", least=0)
+    effort: float = knob(
+        1.0, "amount of search; 1 is about half a second on the paper's instances", least=0.0, most=EFFORT
+    )
     stop: Stop = NO_LIMIT
 
     may_leave_unplaced: ClassVar[bool] = True
     keeps_limits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.effort < float("inf"):
-            raise BadKnob("link/trim", "effort", self.effort, "zero or more")
+        check(self)
 
     def place(self, problem: Problem) -> Placement:
         instance = Instance.of(problem)

@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.errors import BadInput, BadKnob
+from trimtab.fleet import tasks
 from trimtab.fleet.broker.processing.child import Child
 from trimtab.fleet.broker.processing.worker import ERROR, NOTHING, RESULT
 from trimtab.fleet.protocol.processor import parse
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 16  # messages with the worker at a time, so that it never waits for the event loop
 GRACE_S: Final = 0.5  # for a worker to end by itself when its processor is stopped
+STOP_S: Final = 10.0  # limit of the end of a worker; half of it before its end is cancelled again
 FIRST_PAUSE_S: Final = 0.1  # before a worker that could not start is tried again; doubles each time
 LAST_PAUSE_S: Final = 5.0
 
@@ -129,10 +131,10 @@ class TopicProcessor:
             if self._started is not None and not self._started.done():
                 self._started.set_exception(RuntimeError(f"the processor of topic '{self.topic}' was stopped"))
             if self._life is not None:
-                self._life.cancel()
+                await tasks.end(self._life, within_s=STOP_S, again_s=STOP_S / 2)
         if self._life is not None:
-            await asyncio.wait({self._life})
-            if not self._life.cancelled():
+            await asyncio.wait({self._life}, timeout=STOP_S)  # if it was stopped before, and that is not over
+            if self._life.done() and not self._life.cancelled():
                 self._life.result()  # raises if it has failed in a way that nobody thought of
 
     async def _live(self, started: asyncio.Future[None]) -> None:

@@ -1,6 +1,6 @@
-"""From looks to orders: when to decide, what is under way, and how many moves run at once.
+"""When to decide, which plan is under way, which of its steps are due, and how many moves run at once.
 
-No clock and no network in it: a live fleet and one in virtual time are steered by the same code.
+No clock and no network in it: a live fleet and one in virtual time are controlled by the same code.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from trimtab.control.throttle import FIRST, Throttle
 from trimtab.model.placement import UNPLACED
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from trimtab.control.decide import NoPlan
     from trimtab.control.plan import Plan
     from trimtab.control.settings import Settings
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 EXECUTORS: Final = 64
 
 
-class Pilot:
-    """``look`` decides; whoever carries things out says ``begin``, asks what is ``due``, and tells what came of it."""
+class PlanRunner:
+    """``look`` decides; the executor says ``begin``, asks which steps are ``due``, and reports what came of each."""
 
     def __init__(self, settings: Settings, number: int = 0, progress: Progress | None = None) -> None:
         self.settings = settings
@@ -33,24 +35,26 @@ class Pilot:
         self.trailing: list[Progress] = []  # plans that were replaced, some of whose moves are on their way still
         self.throttle = Throttle(settings.latency_ms, EXECUTORS)
 
-    def look(self, now: float, view: View, *, paused: bool = False) -> Plan | NoPlan | None:
-        """What to do now, if anything; and drop what is left of a plan that no longer helps."""
+    def look(
+        self, now: float, view: View, *, paused: bool = False, cordoned: Collection[str] = ()
+    ) -> Plan | NoPlan | None:
+        """What to do now, if anything; and drop the rest of a plan that no longer helps."""
         doing = self.progress
         if doing is None:
-            return self.loop.step(now, view, paused=paused)
+            return self.loop.step(now, view, paused=paused, cordoned=cordoned)
         left = [*doing.of(WAITING), *doing.of(MOVING)]
         if not doing.by_hand and doing.count(WAITING) and not self.loop.still_helps(view, doing.plan, left):
             doing.drop("the rest of it would no longer help")
-        going = {step.client for step in left}
-        lost = (view.clients[row] for row in np.flatnonzero(view.home == UNPLACED).tolist())
-        rehoming = all(client in going for client in lost)
-        return self.loop.step(now, view, busy=True, paused=paused, rehoming=rehoming)
+        going = {step.key for step in left}
+        lost = (view.keys[row] for row in np.flatnonzero(view.current == UNPLACED).tolist())
+        rehoming = all(key in going for key in lost)
+        return self.loop.step(now, view, busy=True, paused=paused, rehoming=rehoming, cordoned=cordoned)
 
     def begin(self, now: float, plan: Plan, *, by_hand: bool = False) -> Progress | None:
         """From now on it is under way; what was so before, if anything, is over."""
         before = self.progress
-        if before is not None:  # clients of a dead broker go first, and the rest is planned anew
-            before.drop("a broker is away, and its clients go first")
+        if before is not None:  # keys of a dead broker go first, and the rest is planned anew
+            before.drop("a broker is not alive, and its keys go first")
             self._end(now, before)
             self.trailing.append(before)
         self.progress = Progress(plan, now, by_hand)
@@ -59,7 +63,7 @@ class Pilot:
         return before
 
     def due(self, *, paused: bool = False) -> list[int]:
-        """Steps to begin now; none that people have not asked for, if it is ``paused``, but for who has no home."""
+        """Steps to begin now. While ``paused``, only those of plans that people asked for, or that serve lost keys."""
         doing = self.progress
         if doing is None or (paused and not doing.by_hand and all(each.source for each in doing.plan.steps)):
             return []

@@ -1,0 +1,163 @@
+"""Goal 5, evenness: loads are level within alpha (Nguyen, DEBS'19, Algorithm 1), and common subscriptions together.
+
+The policy that the operator has chosen proposes. Clients that subscribe to the same topics at one broker save copies
+between brokers, so a level fleet with fewer copies carries less in total; that is proposed when the saving is worth it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from trimtab.control.goals.goal import Change, Finding, Kind
+from trimtab.control.plan import GATHER, Levels, in_order
+from trimtab.control.resources import as_if, evenness, relief, resources
+from trimtab.errors import BadInput
+from trimtab.model.placement import UNPLACED, Placement
+from trimtab.place.knobs import knobs
+from trimtab.place.registry import full_name, policy_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trimtab.control.question import Question
+    from trimtab.control.settings import Settings
+    from trimtab.control.view import View
+    from trimtab.model.workload import Rows
+    from trimtab.place.policy import Policy
+
+SLIGHT: Final = 1.5  # times the spread that is allowed
+CLOSE: Final = 1e-9
+TOLERANCE: Final = 0.02  # share that a broker may have above the mean: to come closer takes many moves for little
+
+
+class Evenness:
+    name = "evenness"
+
+    def find(self, view: View, settings: Settings) -> Iterator[Finding]:
+        """The two thresholds of Algorithm 1, on the spread of loads and on their mean; and brokers with next to nothing
+        to do, since one among fifty hardly shows in the spread."""
+        load = view.load()
+        if load.cov > settings.alpha and load.mean > settings.beta:
+            fullest = view.brokers[int(np.argmax(load.levels))]
+            text = f"loads are spread by {load.cov:.2f}, more than {settings.alpha:g}; {fullest} has the most"
+            yield Finding(Kind.IMBALANCE, text, slight=load.cov < SLIGHT * settings.alpha)
+        able = view.problem.speed > 0.0
+        mean = float(load.levels[able].mean()) if able.any() else 0.0
+        rows = np.flatnonzero(able & (load.levels < settings.idle * mean)).tolist()
+        if rows and mean > settings.beta:
+            names = ", ".join(view.brokers[row] for row in rows)
+            yield Finding(Kind.IDLE, f"{names} below {settings.idle:.0%} of the mean load")
+        if settings.gather and load.mean > settings.beta and (saving := scatter(view)) > settings.gather:
+            yield Finding(Kind.SCATTERED, f"copies of topics between brokers are {saving:.0%} of all load")
+
+    def propose(self, view: View, settled: Rows, question: Question) -> Iterator[Change | str]:
+        few = _worth_it(view, settled, _wanted(view, settled, question), question)
+        if question.gather and scatter(view) > question.gather:
+            together = _gathered(view, settled, question, few)
+            if isinstance(together, Change):
+                yield together
+        yield few
+        # Policies know neither which keys must stay nor what brokers carry for plain NATS clients.
+        yield _worth_it(view, settled, _one_by_one(view, view.current, question), question, "one by one")
+
+    def accept(self, view: View, placement: Rows, question: Question) -> str:
+        then, now = view.load(placement).cov, view.load().cov
+        return f"it would spread loads by {then:.2f}" if then > max(question.alpha, now) * (1 + CLOSE) else ""
+
+    def mends(self, view: View, placement: Rows, question: Question) -> bool:
+        return view.load(placement).cov <= question.alpha
+
+
+def scatter(view: View, placement: Rows | None = None) -> float:
+    """Share of all load that copies of topics to more than one broker are: the most that gathering could save."""
+    load = view.load(placement)
+    data, carrier = view.data, view.carriers(placement)
+    row = np.flatnonzero((carrier != UNPLACED) & ~data.publishes & ~view.whole[data.topic])
+    pairs = np.unique(carrier[row].astype(np.int64) * max(len(data.published), 1) + data.topic[row])
+    places = np.bincount(pairs % max(len(data.published), 1), minlength=len(data.published))
+    copies = float((data.delivered * np.maximum(places - 1, 0)).sum())
+    return copies / load.total if load.total > 0.0 else 0.0
+
+
+def worth_it(before: Levels, then: Levels, gain: float, alpha: float = 0.0) -> bool:
+    """A spread that is lower by ``gain``, or by that share of it if it was more than one, or a highest load that is
+    lower by half that share; and neither any higher. Or a spread that was above ``alpha`` and is not any more."""
+    if then.spread > before.spread * (1 + CLOSE) or then.max_load > before.max_load * (1 + CLOSE):
+        return False
+    less = gain * max(before.spread, 0.5)
+    if then.spread <= before.spread - less or then.max_load <= before.max_load * (1 - gain / 2):
+        return True
+    return then.spread <= alpha < before.spread
+
+
+def policy_named(name: str, seed: int = 0, set_to: Mapping[str, Any] | None = None) -> Policy:
+    """A policy of the family client, with those of the knobs that it has, and its seed if it draws."""
+    family = name.rpartition("/")[0]
+    if family not in ("", "client"):
+        raise BadInput(f"the controller asks policies of client/, but '{name}' is one of {family}/")
+    # A key that has a broker keeps it where a policy would begin with a placement of its own.
+    offered: dict[str, Any] = {"seed": seed, "initial": "round-robin", "tolerance": TOLERANCE}
+    return policy_with(full_name(name, "client"), **(offered | dict(set_to or {})))
+
+
+def _wanted(view: View, settled: Rows, question: Question, **more: Any) -> Rows:
+    """The policy's answer; keys that may not move stay, and others go in their place."""
+    problem = replace(view.problem, current=Placement("client", settled))
+    set_to: dict[str, Any] = {"alpha": question.alpha, "beta": question.beta} | more | question.knobs
+    target: Rows = policy_named(question.policy, question.seed, set_to).place(problem).broker.copy()
+    frozen = set(question.frozen)
+    if frozen:
+        kept = np.fromiter((key in frozen for key in view.keys), bool, len(view.keys))
+        if (target[kept] != settled[kept]).any():
+            target[kept] = settled[kept]
+            target = _one_by_one(view, target, question)
+    return target
+
+
+def _gathered(view: View, settled: Rows, question: Question, few: Change | str) -> Change | str:
+    """With as many moves as the budget allows, if the policy can make use of them and that saves enough."""
+    own = {each.name for each in knobs(full_name(question.policy, "client"))}
+    if "budget" not in own or not len(view.keys):
+        return "the policy does not gather"
+    target = _wanted(view, settled, question, budget=min(1.0, question.most / len(view.keys)))
+    movers = in_order(view, target, question.most)
+    trial = settled.copy()
+    trial[movers] = target[movers]
+    now, then = view.load(settled), view.load(trial)
+    base = view.load(few.placement) if isinstance(few, Change) else now
+    if then.cov > max(question.alpha, base.cov) or then.total > (1.0 - question.gather) * base.total:
+        return f"gathering common subscriptions would save {1.0 - then.total / max(base.total, CLOSE):.0%} only"
+    return Change(trial, movers, GATHER, _left(view, target, movers))
+
+
+def _one_by_one(view: View, placement: Rows, question: Question) -> Rows:
+    """From this placement on, keys off brokers that have more than the mean, one by one, to where there is enough of
+    everything."""
+    then = as_if(view, resources(view, question.overload, question.messages), placement)
+    even = evenness(view, then, TOLERANCE, placement)
+    return relief(view, [even, *then], even.name, question.frozen, len(placement), placement)[0]
+
+
+def _worth_it(
+    view: View, settled: Rows, target: Rows, question: Question, policy: str | None = None
+) -> Change | str:  # fmt: skip
+    """As much of it as the budget allows; or why not."""
+    movers = in_order(view, target, question.most)
+    trial = settled.copy()
+    trial[movers] = target[movers]
+    base, then = Levels.of(view.load(settled)), Levels.of(view.load(trial))
+    if not len(movers):
+        return "no other placement is better"
+    if not worth_it(base, then, question.gain, question.alpha):
+        return (
+            f"the best that can be done changes the spread from {base.spread:.2f} to {then.spread:.2f} and the "
+            f"highest load from {base.max_load:,.0f} to {then.max_load:,.0f} only"
+        )
+    return Change(trial, movers, policy or question.policy, _left(view, target, movers))
+
+
+def _left(view: View, target: Rows, movers: Rows) -> int:
+    return int(np.count_nonzero((target != view.current) & (view.current != UNPLACED))) - len(movers)

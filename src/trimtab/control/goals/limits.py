@@ -1,0 +1,71 @@
+"""Goal 2, limits: no broker above its share of any resource, or above its message rate (Gupta, SEC'21, 3.4.2)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trimtab.control.goals.goal import Change, Finding, Kind
+from trimtab.control.plan import RELIEVE
+from trimtab.control.resources import forecast, relief, resources, too_full
+from trimtab.model.placement import UNPLACED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trimtab.control.question import Question
+    from trimtab.control.resources import Resource
+    from trimtab.control.settings import Settings
+    from trimtab.control.view import View
+    from trimtab.model.workload import Rows
+
+
+class Limits:
+    name = "limits"
+
+    def find(self, view: View, settings: Settings) -> Iterator[Finding]:
+        for resource in resources(view, settings.overload, settings.messages):
+            share, allowed = resource.share(), resource.allowed
+            over = np.flatnonzero(share > allowed).tolist()
+            if not over:
+                continue
+            names = ", ".join(view.brokers[row] for row in over)
+            text = f"{names} above {allowed:.0%} of {resource.name}: {share.max():.0%} at most"
+            use, limit = float(resource.use.sum()), float(resource.limit.sum())
+            together = use / max(limit, 1e-9)
+            if together > allowed:
+                more = math.ceil((use / allowed - limit) / max(float(resource.limit.mean()), 1e-9))
+                text += f"; all brokers together are at {together:.0%}, so moving cannot mend it: add {more} like them"
+                yield Finding(Kind.OVERLOAD, text)
+            else:
+                yield Finding(Kind.OVERLOAD, text, resource=resource.name, broker=view.brokers[int(np.argmax(share))])
+
+    def propose(self, view: View, settled: Rows, question: Question) -> Iterator[Change | str]:
+        """The resource that the question names is relieved; not before all keys are served."""
+        limits = resources(view, question.overload, question.messages)
+        full = _to_relieve(limits, question)
+        if full is None or (view.current == UNPLACED).any():
+            return
+        placement, movers = relief(view, limits, full.name, question.frozen, question.most)
+        then = float(full.share(forecast(view, full, placement)).max())
+        if len(movers) and then < float(full.share().max()):
+            yield Change(placement, movers, RELIEVE)
+        else:
+            yield f"no key that could move would leave it less {full.name}"
+
+    def accept(self, view: View, placement: Rows, question: Question) -> str:
+        if (view.current == UNPLACED).any():  # first of all, every key is served
+            return ""
+        names = too_full(view, resources(view, question.overload, question.messages), placement)
+        return f"{', '.join(names)} would be too full" if names else ""
+
+    def mends(self, view: View, placement: Rows, question: Question) -> bool:
+        """Whether the resource that is to be relieved has room then."""
+        full = _to_relieve(resources(view, question.overload, question.messages), question)
+        return full is None or float(full.share(forecast(view, full, placement)).max()) <= full.allowed
+
+
+def _to_relieve(limits: list[Resource], question: Question) -> Resource | None:
+    return next((each for each in limits if each.name == question.relieve), None)

@@ -1,0 +1,99 @@
+"""Questions and plans that people ask for, and plans without a measurement."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from trimtab.control.goals.evenness import policy_named
+from trimtab.control.plan import Levels, Plan, Step, counted
+from trimtab.control.progress import MOVED
+from trimtab.control.question import Question
+from trimtab.errors import BadInput
+from trimtab.place.knobs import typed
+from trimtab.place.registry import full_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trimtab.control.settings import Settings
+    from trimtab.control.view import View
+    from trimtab.model.key import Key
+
+
+def because(what: str, reason: str | None) -> tuple[str, ...]:
+    return (f"{what}: {reason}" if reason else what,)
+
+
+def rebalance(number: int, at: float, view: View, settings: Settings, wishes: Mapping[str, Any]) -> Question:
+    """The best there is, whatever the goals find. ``wishes``: policy, budget, reason, knobs."""
+    name, budget = wishes.get("policy") or settings.policy, wishes.get("budget")
+    policy_named(name)
+    policy = full_name(name, "client")
+    own = settings.knobs if policy == full_name(settings.policy, "client") else {}
+    knobs = own | typed(policy, wishes.get("knobs") or {})
+    most = len(view.keys) if budget is None else math.ceil(budget * len(view.keys))
+    return Question(
+        number, at, because("asked for", wishes.get("reason")), name, settings.seed + number, 0.0, most,
+        overload=settings.overload, messages=settings.messages, alpha=settings.alpha, beta=settings.beta,
+        gather=settings.gather, knobs=knobs,
+    )  # fmt: skip
+
+
+def refuse_to_empty(broker: str, alive: Sequence[str]) -> None:
+    if broker not in alive:
+        raise BadInput(f"broker '{broker}' is not alive; alive: {', '.join(alive) or 'none'}")
+    if len(alive) == 1:
+        raise BadInput(f"'{broker}' is the last broker: there is nowhere to go; add a broker first")
+
+
+def leaves(broker: str, reason: str | None) -> tuple[str, ...]:
+    return because(f"'{broker}' is to be removed", reason)
+
+
+def empty(number: int, at: float, settings: Settings, broker: str, reason: str | None) -> Question:
+    """Every key off that broker; no other key moves."""
+    reasons = leaves(broker, reason)
+    return Question(number, at, reasons, settings.policy, settings.seed, 0.0, 0, only_lost=True, leaving=broker)
+
+
+def back(at: float, view: View, plan: Plan, outcome: Mapping[str, Any], reason: str | None) -> Plan:
+    """Keys that the plan has moved, back to where they came from; those that have moved on since stay."""
+    brokers = set(view.brokers)
+    steps = tuple(
+        Step(step.key, step.target, step.source)
+        for step, state in zip(plan.steps, outcome["states"], strict=True)
+        if state == MOVED and step.source in brokers and view.broker_of(step.key) == step.target
+    )
+    if not steps:
+        raise BadInput(f"nothing that plan {plan.number} has moved can go back: it is gone, or its broker is not alive")
+    reasons = because(f"plan {plan.number} is taken back", reason)
+    return by_hand(at, view, steps, reasons, "roll back")
+
+
+def by_hand(at: float, view: View, steps: tuple[Step, ...], reasons: tuple[str, ...], policy: str) -> Plan:
+    """A plan with steps that somebody else has chosen."""
+    then = view.placed({step.key: step.target for step in steps})
+    return Plan(0, at, reasons, policy, steps, Levels.of(view.load()), Levels.of(view.load(then)))
+
+
+def by_number(
+    at: float, brokers: Mapping[Key, str], alive: Sequence[str], reasons: tuple[str, ...] = ()
+) -> Plan | None:
+    """Keys of brokers that are not alive, to those that have the fewest keys: all that is known without a
+    measurement."""
+    lost = [key for key, broker in brokers.items() if broker not in set(alive)]
+    if not lost or not alive:
+        return None
+    count = dict.fromkeys(sorted(alive), 0)
+    for broker in brokers.values():
+        if broker in count:
+            count[broker] += 1
+    steps = []
+    for key in sorted(lost):
+        target = min(count, key=lambda broker: (count[broker], broker))
+        count[target] += 1
+        steps.append(Step(key, brokers[key] if reasons else "", target))  # with reasons, its broker is alive still
+    reasons = reasons or (f"{counted(lost)} without a broker, and no measurement to place them by",)
+    nothing = Levels(0.0, 0.0, 0.0)
+    return Plan(0, at, reasons, "by number", tuple(steps), nothing, nothing)

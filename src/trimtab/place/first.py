@@ -1,0 +1,92 @@
+"""First placements: the broker of a client or a topic that has come just now, before anything is known of its traffic.
+
+``nearest``, ``round-robin`` and ``random`` are the initial placements of Nguyen (DEBS'19, 5.1: NR, RR, RND);
+``roomiest`` takes the broker that carries least for its strength.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from trimtab.errors import UnknownName
+from trimtab.model.ids import Ids
+from trimtab.model.positions import km_between, points
+from trimtab.model.workload import Brokers, Clients
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RULES: Final = ("roomiest", "nearest", "round-robin", "random")
+SHOWS_S: Final = 10.0  # after which the traffic of a newcomer is part of its broker's load
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A broker that takes newcomers."""
+
+    name: str
+    load: float = 0.0  # bytes/s in and out
+    strength: float = 1.0  # its bandwidth, or any other measure that all have
+    keys: int = 0  # clients, topics and links that it has
+    position: tuple[float, float] | None = None  # latitude and longitude
+
+
+@dataclass(slots=True)
+class FirstPlacement:
+    """Remembers whom it has placed lately, since their traffic does not show yet."""
+
+    rule: str = "roomiest"
+    seed: int = 0
+    _turn: int = 0
+    _recent: list[tuple[float, str]] = field(default_factory=list)  # when, and where
+    _random: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise UnknownName("rule of first placement", self.rule, RULES)
+        self._random = random.Random(self.seed)
+
+    def choose(
+        self, now: float, candidates: Sequence[Candidate], position: tuple[float, float] | None = None
+    ) -> str | None:
+        """A broker for a newcomer at that position, if there is any broker."""
+        if not candidates:
+            return None
+        self._recent = [each for each in self._recent if each[0] > now - SHOWS_S]
+        chosen = self._by_rule(sorted(candidates, key=lambda each: each.name), position)
+        self._recent.append((now, chosen))
+        return chosen
+
+    def _by_rule(self, candidates: list[Candidate], position: tuple[float, float] | None) -> str:
+        if self.rule == "round-robin":
+            self._turn += 1
+            return candidates[(self._turn - 1) % len(candidates)].name
+        if self.rule == "random":
+            return self._random.choice(candidates).name
+        if self.rule == "nearest" and position is not None and all(each.position for each in candidates):
+            return _nearest(candidates, position)
+        return self._roomiest(candidates)
+
+    def _roomiest(self, candidates: list[Candidate]) -> str:
+        """One that came lately counts as much as a key does on average."""
+        lately = [where for _, where in self._recent]
+        keys = sum(each.keys for each in candidates)
+        average = max(sum(each.load for each in candidates) / max(keys, 1), 1.0)
+
+        def level(each: Candidate) -> tuple[float, int, str]:
+            load = each.load + average * lately.count(each.name)
+            return load / max(each.strength, 1e-9), each.keys, each.name
+
+        return min(candidates, key=level).name
+
+
+def _nearest(candidates: list[Candidate], position: tuple[float, float]) -> str:
+    places = np.array([each.position for each in candidates], float)
+    brokers = Brokers(Ids([each.name for each in candidates]), lat=places[:, 0], lon=places[:, 1])
+    here = np.array([position], float)
+    client, broker = points(Clients(Ids(["newcomer"]), lat=here[:, 0], lon=here[:, 1]), brokers)
+    return candidates[int(km_between(client, broker)[0].argmin())].name

@@ -1,0 +1,127 @@
+"""Wire load: what brokers' servers carry, publications on their way to other brokers included.
+
+A publication enters at its publisher's broker and goes on to every other broker that has a subscriber, one copy each.
+With ``p[j,k]`` the data of topic k published at broker j, ``n[j,k]`` its subscribers there and ``z[j,k] = 1`` where
+there are any, a plain topic of data rate ``d[k]`` takes
+
+    in[j]  = sum_k p[j,k] + z[j,k] * (d[k] - p[j,k])
+    out[j] = sum_k d[k] * n[j,k] + p[j,k] * (other brokers with z = 1)
+
+Publications of a topic with a processor or a store are handed to it at the broker where they enter and come back as
+results, so they cross that server twice: ``relayed`` is the share of publications that do, and results may be larger
+or smaller than publications.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trimtab.model.placement import UNPLACED
+from trimtab.model.workload import PUB, SUB
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trimtab.model.workload import Floats, Rows, Workload
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wire:
+    """Per second, in and out of every broker's server."""
+
+    incoming: Floats  # (B,)
+    outgoing: Floats  # (B,)
+
+    @property
+    def total(self) -> Floats:
+        return self.incoming + self.outgoing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traffic:
+    """The traffic of a workload, in data or in messages per second; independent of who carries it."""
+
+    published: Floats  # (K,) by all publishers of a topic together
+    delivered: Floats  # (K,) to one subscriber
+    relayed: Floats  # (K,) share of publications that pass a processor or a store at their broker
+    topic: Rows  # (L,) of every link
+    publishes: NDArray[np.bool_]  # (L,) the link publishes; else it subscribes
+    weight: Floats  # (L,) share of the topic's publications, or number of subscriptions
+
+    @classmethod
+    def of(cls, workload: Workload, *, in_messages: bool = False) -> Traffic:
+        topics, links = workload.topics, workload.links
+        published = topics.rate if in_messages else topics.data_rate
+        delivered = published
+        if topics.out_rate is not None:
+            size = 1.0 if in_messages or topics.out_bytes is None else topics.out_bytes
+            delivered = np.where(np.isnan(topics.out_rate), published, topics.out_rate * size)
+        relayed = np.zeros(len(topics)) if topics.relayed is None else topics.relayed
+        publishes = links.role == PUB
+        return cls(published, delivered, relayed, links.topic, publishes, weights(workload))
+
+    def wire(self, carrier: Rows, brokers: int) -> Wire:
+        """With ``carrier`` the broker of every link, or UNPLACED. O(L log L)."""
+        incoming, outgoing = np.zeros(brokers), np.zeros(brokers)
+        carried = carrier != UNPLACED
+        count = max(len(self.published), 1)
+
+        row = np.flatnonzero(carried & ~self.publishes)
+        topic, broker = self.topic[row], carrier[row]
+        _add(outgoing, broker, self.delivered[topic] * self.weight[row])
+        wanted = np.unique(broker.astype(np.int64) * count + topic)  # pairs of broker and topic with z = 1
+        _add(incoming, wanted // count, self.delivered[wanted % count])
+        places = np.bincount(wanted % count, minlength=count)  # brokers with z = 1, by topic
+
+        row = np.flatnonzero(carried & self.publishes)
+        if len(row):
+            topic, broker, share = self.topic[row], carrier[row], self.weight[row]
+            published, delivered = self.published[topic] * share, self.delivered[topic] * share
+            relayed = self.relayed[topic]
+            here = _contains(wanted, broker.astype(np.int64) * count + topic)
+            _add(incoming, broker, published + relayed * delivered - here * delivered)
+            _add(outgoing, broker, relayed * published + delivered * (places[topic] - here))
+        return Wire(incoming, outgoing)
+
+    def own(self, owner: Rows, carrier: Rows, keys: int, whole: NDArray[np.bool_]) -> Floats:
+        """(keys,) what a key takes at its broker whatever else is there, on top of its subscriptions: publishing, as
+        things are now. For topics that are ``whole`` (K,), that is everything, since all their links go together."""
+        count = max(len(self.published), 1)
+        amount = np.zeros(keys)
+        known = (owner >= 0) & (carrier != UNPLACED)
+        row = np.flatnonzero(known & ~self.publishes & whole[self.topic])
+        _add(amount, owner[row], self.delivered[self.topic[row]] * self.weight[row])
+        subscribed = np.flatnonzero((carrier != UNPLACED) & ~self.publishes)
+        wanted = np.unique(carrier[subscribed].astype(np.int64) * count + self.topic[subscribed])
+        places = np.bincount(wanted % count, minlength=count)
+        row = np.flatnonzero(known & self.publishes)
+        topic, share, relayed = self.topic[row], self.weight[row], self.relayed[self.topic[row]]
+        published, delivered = self.published[topic] * share, self.delivered[topic] * share
+        here = _contains(wanted, carrier[row].astype(np.int64) * count + topic)
+        alone = published + relayed * (published + delivered)
+        shared = delivered * (places[topic] - here) - here * delivered
+        _add(amount, owner[row], np.maximum(alone + np.where(whole[topic], 0.0, shared), 0.0))
+        return amount
+
+
+def weights(workload: Workload) -> Floats:
+    """(L,) of every link. Publishers of a topic publish alike, and everybody subscribes once, if nothing is said."""
+    links = workload.links
+    if links.weight is not None:
+        return links.weight
+    publishers = np.bincount(links.topic[links.role == PUB], minlength=len(workload.topics))
+    return np.where(links.role == SUB, 1.0, 1.0 / np.maximum(publishers[links.topic], 1))
+
+
+def _add(total: Floats, row: Rows | NDArray[np.int64], amount: Floats) -> None:
+    total += np.bincount(row, weights=amount, minlength=len(total))
+
+
+def _contains(ordered: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
+    if not len(ordered):
+        return np.zeros(len(wanted), bool)
+    at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+    return np.asarray(ordered[at] == wanted)
