@@ -20,23 +20,29 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from trimtab.cli.output import print_table
 from trimtab.control.record import Record
-from trimtab.errors import BadInput
+from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import GetStatus, ListClients, ListMoves, MoveOrder, Pause, Resume, StartMoves
 from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.fleet.sdk.client import connect
 from trimtab.fleet.site.launch import Launch
+from trimtab.migrate.move import Phase
+from trimtab.model.key import Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trimtab.fleet.protocol.message import Message
+    from trimtab.fleet.protocol.request import Request
+
+    R = TypeVar("R")
     from trimtab.fleet.sdk.client import Client
 
 RUNS = 10
@@ -109,8 +115,8 @@ class Load:
                 self._due[row] %= 1.0
 
 
-async def _control(launch: Launch, verb: str, wait_s: float = 10.0, **more: Any) -> dict[str, Any]:
-    return await wire.ask(await launch.admin(), "admin.control", {"verb": verb} | more, wait_s)
+async def _ask(launch: Launch, request: Request[R], wait_s: float = 10.0) -> R:
+    return await wire.ask(await launch.admin(), request, wait_s)
 
 
 async def _until(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> float:
@@ -125,44 +131,43 @@ async def _until(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> f
 async def _skew(launch: Launch, rng: np.random.Generator, broker: str) -> None:
     """Most of them to one broker, the others anywhere; by hand."""
     moves = []
-    homes = (await wire.ask(await launch.admin(), "admin.state", {"kind": "client"}))["entries"]
+    homes = (await _ask(launch, ListClients())).entries
     for number in range(CLIENTS):
         to = broker if rng.random() < SKEW else BROKERS[rng.integers(len(BROKERS))]
-        if homes[f"sub-{number}"]["home"] != to:
-            moves.append({"unit": "client", "client": f"sub-{number}", "to": to})
-    ids = (await wire.ask(await launch.admin(), "admin.move", {"moves": moves}, 30.0))["moves"]
+        if homes[f"sub-{number}"].home != to:
+            moves.append(MoveOrder(Key("client", "", f"sub-{number}"), to))
+    ids = (await _ask(launch, StartMoves(moves), 30.0)).moves
 
     async def over() -> bool:
-        said = await wire.ask(await launch.admin(), "admin.moves", {"ids": ids}, 5.0)
-        return all(each["phase"] in ("done", "rolled back") for each in said["moves"])
+        return all(Phase(each.phase).over for each in (await _ask(launch, ListMoves(ids), 5.0)).moves)
 
     await _until(over)
 
 
 async def _run(launch: Launch, load: Load, rng: np.random.Generator, number: int) -> tuple[str, ...]:
     broker = BROKERS[number % len(BROKERS)]
-    await _control(launch, "pause", reason="benchmark")
+    await _ask(launch, Pause("benchmark"))
     load.noise = 0.0
     await _skew(launch, rng, broker)
 
     async def uneven() -> bool:
-        said = await _control(launch, "status")
-        return bool(said["load"]) and said["load"]["spread"] > 0.5
+        said = await _ask(launch, GetStatus())
+        return bool(said.load) and said.load["spread"] > 0.5
 
     async def level() -> bool:
-        said = await _control(launch, "status")
-        return bool(said["load"]["spread"] < LEVEL)
+        said = await _ask(launch, GetStatus())
+        return bool(said.load["spread"] < LEVEL)
 
     await _until(uneven)
-    before = (await _control(launch, "status"))["load"]["spread"]
-    await _control(launch, "resume")
+    before = (await _ask(launch, GetStatus())).load["spread"]
+    await _ask(launch, Resume())
     took = await _until(level)
 
     async def at_rest() -> bool:
-        return (await _control(launch, "status"))["progress"] is None
+        return (await _ask(launch, GetStatus())).progress is None
 
     await _until(at_rest)
-    after = (await _control(launch, "status"))["load"]["spread"]
+    after = (await _ask(launch, GetStatus())).load["spread"]
     load.noise = NOISE if number % 2 else 0.0
     then = await _moved(launch)
     print(f"run {number + 1}: spread {before:.2f}, below {LEVEL} after {took:.1f} s", flush=True)
@@ -171,7 +176,7 @@ async def _run(launch: Launch, load: Load, rng: np.random.Generator, number: int
             print("".join(log.read_text().splitlines(keepends=True)[-12:]), flush=True)
     await asyncio.sleep(REST_S)
     late = await _moved(launch) - then
-    end = (await _control(launch, "status"))["load"]["spread"]
+    end = (await _ask(launch, GetStatus())).load["spread"]
     return (
         f"{number + 1}", f"{NOISE:.0%} noise" if number % 2 else "steady", f"{before:.2f}", f"{took:.1f} s",
         f"{after:.3f}", f"{end:.3f}", f"{late}",
@@ -199,9 +204,9 @@ async def _killed(launch: Launch, audit: Audit, clients: list[Client], broker: s
     await launch.start_broker(broker)
 
     async def used_again() -> bool:
-        with contextlib.suppress(BadInput):
-            said = await _control(launch, "status")
-            return said["progress"] is None and len(said["brokers"]) == len(BROKERS) and said["load"]["spread"] < LEVEL
+        with contextlib.suppress(BadInput, Unreachable):
+            said = await _ask(launch, GetStatus())
+            return said.progress is None and len(said.brokers) == len(BROKERS) and said.load["spread"] < LEVEL
         return False
 
     await _until(used_again, 2 * PATIENCE_S)
@@ -210,14 +215,14 @@ async def _killed(launch: Launch, audit: Audit, clients: list[Client], broker: s
 
 async def _leader_killed(launch: Launch) -> float:
     """Seconds until another one leads."""
-    before = (await _control(launch, "status"))["leader"]
+    before = (await _ask(launch, GetStatus())).leader
     for child in launch.supervisor.children:
         if child.name.startswith("controller") and f"{before} leads" in child.log.read_text():
             os.kill(child.pid, signal.SIGKILL)
 
     async def another() -> bool:
-        with contextlib.suppress(BadInput):
-            return bool((await _control(launch, "status", 0.3))["leader"] != before)
+        with contextlib.suppress(BadInput, Unreachable):
+            return bool((await _ask(launch, GetStatus(), 0.3)).leader != before)
         return False
 
     return await _until(another)
@@ -225,8 +230,7 @@ async def _leader_killed(launch: Launch) -> float:
 
 async def _moved(launch: Launch) -> int:
     """Moves there have ever been."""
-    said = await wire.ask(await launch.admin(), "admin.moves", {"most": 100_000}, 5.0)
-    return len(said["moves"])
+    return len((await _ask(launch, ListMoves(most=100_000), 5.0)).moves)
 
 
 async def _watch(launch: Launch, ages: list[float]) -> None:
@@ -277,7 +281,7 @@ async def _all(home: Path) -> None:
             await asyncio.sleep(0.2)
         lost, doubled = audit.lost_and_doubled()
         publishing = asyncio.create_task(load.run(publisher))
-        await _control(launch, "resume")
+        await _ask(launch, Resume())
         served = [each for broker in BROKERS[1:] for each in await _killed(launch, audit, clients, broker)]
         leads = [await _leader_killed(launch) for _ in range(LEADERS)]
         await tasks.end(publishing)

@@ -13,6 +13,9 @@ from pathlib import Path
 from trimtab.cli.output import print_table
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.agent_verbs import Ping, ReportClient
+from trimtab.fleet.protocol.entries import Topic
+from trimtab.fleet.protocol.hub_verbs import CreateTopic, Register
 from trimtab.lab.live import LiveFleet
 
 CROWDS = (100, 1_000, 10_000)
@@ -42,23 +45,19 @@ async def _run() -> None:
     rows = []
     async with LiveFleet(2) as fleet:
         admin = await fleet.launch.admin()
-        agent = (await wire.ask(admin, "ask.b1.ping", {}))["pid"]
+        agent = (await wire.ask(admin, Ping(), broker="b1")).pid
         [keeper] = [child.pid for child in fleet.launch.supervisor.children if "keeper" in child.name]
-        await _all([wire.ask(admin, "ask.hub.create", {"name": f"t{n}", "broker": "b1", "unit": "client"}, 60.0)
-                    for n in range(TOPICS)])  # fmt: skip
+        await _all([wire.ask(admin, CreateTopic(Topic(f"t{n}", "b1", "client")), 60.0) for n in range(TOPICS)])
         there = 0
 
         def report(number: int):
             topics = [f"t{(number * 7 + at * 13) % TOPICS}" for at in range(LINKS)]
-            question = {
-                "client": f"c{number}", "topics": {}, "home": "b1", "leaves": False,
-                "links": {topic: ["sub"] for topic in topics}, "routes": dict.fromkeys(topics, "b1"),
-            }  # fmt: skip
-            return wire.ask(admin, "ask.b1.report", question, 60.0)
+            links = {topic: ["sub"] for topic in topics}
+            told = ReportClient(f"c{number}", "b1", {}, links, dict.fromkeys(topics, "b1"))
+            return wire.ask(admin, told, 60.0, broker="b1")
 
         for crowd in CROWDS:
-            await _all([wire.ask(admin, "ask.hub.register", {"client": f"c{n}", "home": "b1", "wished": True}, 60.0)
-                        for n in range(there, crowd)])  # fmt: skip
+            await _all([wire.ask(admin, Register(f"c{n}", "b1", True), 60.0) for n in range(there, crowd)])
             there = crowd
             await asyncio.sleep(3.0)  # agents have heard of them
             await _all([report(n) for n in range(crowd)])

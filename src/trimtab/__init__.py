@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab.errors import BadInput, TrimtabError
+    from trimtab.errors import BadInput, TrimtabError, Unreachable
     from trimtab.fleet.sdk.client import connect
     from trimtab.model.folder import read_workload, write_workload
     from trimtab.model.judgement import Judgement
@@ -31,6 +31,7 @@ __all__ = [
     "Placement",
     "Problem",
     "TrimtabError",
+    "Unreachable",
     "Workload",
     "connect",
     "judge",
@@ -50,6 +51,7 @@ _HOME = {
     "Placement": "model.placement",
     "Problem": "model.problem",
     "TrimtabError": "errors",
+    "Unreachable": "errors",
     "Workload": "model.workload",
     "connect": "fleet.sdk.client",
     "judge": "place.judge",

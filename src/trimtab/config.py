@@ -13,6 +13,7 @@
     [hub]
     forget_s = 604800       # a client that was away so long is forgotten, with its subscriptions to channels
     forget_unnamed_s = 600  # the same for one that has no name to come back under
+    first = "roomiest"      # first placements: roomiest, nearest, round-robin or random
 
     [broker]
     bandwidth = 12.5e6      # bytes/s that a broker carries, in and out; without, any number
@@ -41,14 +42,14 @@ from typing import Any, Final
 from trimtab.control.settings import Settings
 from trimtab.errors import BadInput
 from trimtab.fleet.broker.capacity import Capacity
-from trimtab.fleet.hub.absent import Patience
+from trimtab.fleet.hub.settings import HubSettings
 from trimtab.fleet.site.credentials import Tls
 from trimtab.place.knobs import typed
 from trimtab.place.registry import full_name
 
 FILE: Final = "trimtab.toml"
 CONTROL: Final = tuple(each.name for each in fields(Settings))
-HUB: Final = tuple(each.name for each in fields(Patience))
+HUB: Final = tuple(each.name for each in fields(HubSettings))
 BROKER: Final = tuple(each.name for each in fields(Capacity))
 KNOWN: Final = {  # table -> keys; none: any
     "tls": ("enabled", "ca", "cert", "key"), "spark": (), "hub": HUB, "broker": BROKER, "control": CONTROL,
@@ -61,7 +62,7 @@ class Config:
     spark: dict[str, str] = field(default_factory=dict)
     control: Settings = field(default_factory=Settings)
     broker: Capacity = field(default_factory=Capacity)
-    hub: Patience = field(default_factory=Patience)
+    hub: HubSettings = field(default_factory=HubSettings)
 
 
 def load() -> Config:
@@ -88,11 +89,12 @@ def load() -> Config:
     return Config(_tls(path, content.get("tls", {})), _spark(path, content.get("spark", {})), control, broker, hub)
 
 
-def _hub(path: Path, table: dict[str, Any]) -> Patience:
+def _hub(path: Path, table: dict[str, Any]) -> HubSettings:
     for key, value in table.items():
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise BadInput(f"{path}: [hub] {key} = {value!r} must be a number of seconds")
-    return Patience(**table)
+        kind, right = (str, "text") if key == "first" else ((int, float), "a number of seconds")
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise BadInput(f"{path}: [hub] {key} = {value!r} must be {right}")
+    return HubSettings(**table)
 
 
 def _broker(path: Path, table: dict[str, Any]) -> Capacity:

@@ -1,27 +1,51 @@
 """Every error a caller may want to catch.
 
     TrimtabError
-    └── BadInput (ValueError)        what came in cannot be used; the command line exits with 2
-        ├── BadTable                 a value in a workload or placement table
-        ├── MissingColumn            a column the question needs
-        ├── UnknownName              a policy, world, experiment, ... that does not exist
-        ├── BadKnob                  a knob outside its range
-        ├── TooLarge                 more work than a policy should be asked for
-        ├── BadManifest              a line of an application's manifest
-        └── Unreachable (ConnectionError)   a part of the fleet does not answer
+    ├── BadInput (ValueError)        what came in cannot be used; the command line exits with 2
+    │   ├── BadTable                 a value in a workload or placement table
+    │   ├── MissingColumn            a column the question needs
+    │   ├── UnknownName              a policy, world, topic, broker, ... that does not exist
+    │   ├── BadKnob                  a knob outside its range
+    │   ├── TooLarge                 more work than a policy should be asked for, or too large a message
+    │   ├── BadManifest              a line of an application's manifest
+    │   ├── Moving                   it is being moved, so it cannot be moved or deleted now
+    │   ├── AlreadyThere             a move to the broker where it is
+    │   ├── LinkRefused              a link that the placement carries nowhere
+    │   ├── NotStartedHere           a broker that another process started
+    │   └── VersionMismatch          a message of a protocol version that this process does not know
+    └── Unreachable (ConnectionError)   a part of the fleet does not answer; the command line exits with 2
+        ├── NoAnswer                 the process that was asked does not answer
+        └── NoLeader                 this controller does not lead
 
-Each sentence says what was asked, what came, and what would have been right.
+Each sentence says what was asked, what came, and what would have been right. Code that reacts to an error goes by its
+class or its ``kind``, never by its sentence. Errors with a ``kind`` travel between processes: see ``travelled``.
 """
 
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from trimtab.pipeline.yaml_source import Place
+
+
+class Kind(StrEnum):
+    """What went wrong, as it is written in a reply."""
+
+    BAD_INPUT = "bad_input"
+    UNKNOWN_NAME = "unknown_name"
+    TOO_LARGE = "too_large"
+    MOVING = "moving"
+    ALREADY_THERE = "already_there"
+    REFUSED_LINK = "refused_link"
+    NOT_STARTED_HERE = "not_started_here"
+    VERSION = "version"
+    UNREACHABLE = "unreachable"
+    NO_LEADER = "no_leader"
 
 
 class TrimtabError(Exception):
@@ -40,6 +64,9 @@ def _again(kind: type[TrimtabError], args: tuple[Any, ...], state: dict[str, Any
 
 class BadInput(TrimtabError, ValueError):
     """What came in cannot be used."""
+
+    kind: ClassVar[Kind] = Kind.BAD_INPUT
+    fields: ClassVar[tuple[str, ...]] = ()  # attributes that travel with the error
 
 
 class BadTable(BadInput):
@@ -86,13 +113,20 @@ class MissingColumn(BadInput):
 
 
 class UnknownName(BadInput):
-    """A name that nothing is registered under."""
+    """A name that nothing is registered under. ``what`` says of which sort: a topic, a broker, ..."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    kind = Kind.UNKNOWN_NAME
+    fields = ("what", "name")
+    what: str = ""
+    name: str = ""
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        self.what = what
+        self.name = name
         names = list(known)
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else ";"
-        super().__init__(f"there is no {kind} '{name}'{hint} known: {', '.join(names) or 'none'}")
+        super().__init__(f"there is no {what} '{name}'{hint} known: {', '.join(names) or 'none'}")
 
 
 class BadKnob(BadInput):
@@ -103,7 +137,9 @@ class BadKnob(BadInput):
 
 
 class TooLarge(BadInput):
-    """More work than a policy should be asked for."""
+    """More work than a policy should be asked for, or a message larger than a server takes."""
+
+    kind = Kind.TOO_LARGE
 
 
 class BadManifest(BadInput):
@@ -115,5 +151,82 @@ class BadManifest(BadInput):
         super().__init__(f"{place}: {problem}")
 
 
-class Unreachable(BadInput, ConnectionError):
-    """A part of the fleet does not answer; nothing was changed."""
+class Moving(BadInput):
+    """What should be moved or deleted is in a move."""
+
+    kind = Kind.MOVING
+
+
+class AlreadyThere(BadInput):
+    """What should be moved is at that broker."""
+
+    kind = Kind.ALREADY_THERE
+    fields = ("broker",)
+    broker: str = ""
+
+    def __init__(self, text: str, broker: str) -> None:
+        self.broker = broker
+        super().__init__(text)
+
+
+class LinkRefused(BadInput):
+    """Admission control: the placement carries this link nowhere."""
+
+    kind = Kind.REFUSED_LINK
+
+
+class NotStartedHere(BadInput):
+    """A broker that this process did not start, so that it cannot end it."""
+
+    kind = Kind.NOT_STARTED_HERE
+
+
+class VersionMismatch(BadInput):
+    """A message of a protocol version that this process does not know."""
+
+    kind = Kind.VERSION
+    fields = ("version",)
+    version: int = 0  # of the message
+
+    def __init__(self, text: str, version: int) -> None:
+        self.version = version
+        super().__init__(text)
+
+
+class Unreachable(TrimtabError, ConnectionError):
+    """A part of the fleet does not answer. ``changed``: whether what was asked for may have been done all the same."""
+
+    kind: ClassVar[Kind] = Kind.UNREACHABLE
+    fields: ClassVar[tuple[str, ...]] = ("changed",)
+    changed: bool = False
+
+    def __init__(self, text: str, *, changed: bool = False) -> None:
+        self.changed = changed
+        super().__init__(text)
+
+
+class NoAnswer(Unreachable):
+    """The process that was asked does not answer; told by the process that asked it."""
+
+
+class NoLeader(Unreachable):
+    """This controller does not lead, so another one must be asked."""
+
+    kind = Kind.NO_LEADER
+
+
+_BY_KIND: Final[dict[str, type[BadInput | Unreachable]]] = {
+    each.kind: each
+    for each in (
+        BadInput, UnknownName, TooLarge, Moving, AlreadyThere, LinkRefused, NotStartedHere, VersionMismatch,
+        Unreachable, NoLeader,
+    )
+}  # fmt: skip
+
+
+def travelled(kind: str, text: str, fields: Mapping[str, Any]) -> BadInput | Unreachable:
+    """The error that another process has told of; one of a kind that this process does not know is ``BadInput``."""
+    cls = _BY_KIND.get(kind, BadInput)
+    made = _again(cls, (text,), {name: fields[name] for name in cls.fields if name in fields})
+    assert isinstance(made, BadInput | Unreachable)
+    return made

@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from helpers.waiting import until
+from trimtab.fleet.protocol.admin_verbs import ListLinks, PlacedLink, PlaceLinks
 
 TRIMTAB = (sys.executable, "-m", "trimtab.cli.main")
 
@@ -77,8 +78,8 @@ def test_a_broker_is_drained(fleet, trimtab, topic):
     make(fleet, topic)
     make(fleet, f"{topic}.by.link", unit="link")
     trimtab("move", "topic", topic, "--to", "b3", "--home", fleet.home)
-    links = [{"client": client, "topic": f"{topic}.by.link", "broker": "b3"} for client in ("one", "two")]
-    fleet.ask("admin.link", {"links": links})
+    links = [PlacedLink(client, f"{topic}.by.link", "b3") for client in ("one", "two")]
+    fleet.ask(PlaceLinks(links))
 
     done = trimtab("drain", "b3", "--home", fleet.home, "--json")
 
@@ -86,7 +87,7 @@ def test_a_broker_is_drained(fleet, trimtab, topic):
     assert all(record["phase"] == "done" for record in done.json)
     left = trimtab("topics", "--home", fleet.home, "--json").json
     assert not [row for row in left if row["unit"] == "topic" and row["broker"] == "b3"]
-    assert "b3" not in {link["broker"] for link in fleet.ask("admin.state", {"kind": "link"})["entries"].values()}
+    assert "b3" not in {link.broker for link in fleet.ask(ListLinks()).entries.values()}
 
 
 @pytest.mark.parametrize(

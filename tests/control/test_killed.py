@@ -16,6 +16,7 @@ from trimtab.control.progress import MOVED
 from trimtab.control.record import Record
 from trimtab.control.settings import Settings
 from trimtab.fleet import tasks
+from trimtab.fleet.protocol.admin_verbs import ListMoves
 from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.fleet.site.launch import admin_connection
 
@@ -93,7 +94,7 @@ def test_the_next_one_goes_on(measured, step):
 
             assert await measured.homes() == Counter(b1=8, b2=8, b3=8)
             await until(lambda: Counter(client.home for client in clients) == Counter(b1=8, b2=8, b3=8))
-            assert (await measured.aask("admin.moves", {}))["under_way"] == 0
+            assert (await measured.aask(ListMoves())).under_way == 0
             assert ("goes on with a plan" in " ".join(said)) == (step != "decided")
             plans = [each for each in decisions if each["plan"]]
             assert all(each["outcome"] and each["outcome"]["ended"] for each in plans)

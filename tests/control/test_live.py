@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import threading
 from collections import Counter
@@ -22,6 +23,7 @@ from trimtab.control.decide import NoPlan, Question, warm_up
 from trimtab.control.record import Record
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet.hub.presence import ALIVE_S
+from trimtab.fleet.protocol.admin_verbs import GetStatus, ListBrokers, ListClients, Rebalance
 from trimtab.fleet.protocol.streams import CONTROL
 
 SETTINGS = "[control]\nperiod_s = 0.5\nbudget = 1.0\nbudget_s = 1.0\ncool_s = 0.1\n"
@@ -40,8 +42,8 @@ class Controlled(MeasuredFleet):
 
         self.do(controllers())
 
-    def control(self, verb, **more):
-        return self.ask("admin.control", {"verb": verb} | more)
+    def status(self):
+        return self.ask(GetStatus())
 
     async def record(self, work):
         async def run():
@@ -133,12 +135,56 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
     asyncio.run(scenario())
 
 
+def test_people_give_orders_to_a_controller(controlled):
+    """In words, and answered in words: all that the tests above and below ask for as JSON."""
+
+    async def said(*words):
+        return (await asyncio.to_thread(run, *words, home=controlled.home)).output
+
+    async def scenario():
+        async with people(controlled):
+            await until(lambda: _level(controlled), 30.0)
+            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            assert "nothing moves by itself" in await said("pause", "--reason", "a test of words")
+            assert "a test of words" in await said("status")
+            controlled.rates = np.full(CLIENTS, 1000.0)
+            homes = (await controlled.aask(ListClients())).entries
+            heavy = [int(name[1:]) for name, each in homes.items() if name.startswith("p") and each.home == "b1"]
+            controlled.rates[heavy] = 9000.0
+
+            async def seen():
+                load = (await asyncio.to_thread(controlled.control, "status"))["brokers"]
+                return load["b1"] > 5 * load["b2"]
+
+            await until(seen)
+            dry = await said("rebalance")
+            assert ", not carried out: " in dry
+            assert "carry it out with --apply" in dry
+            assert await _level(controlled)
+            carried = await said("rebalance", "--apply", "--reason", "words")
+            assert ", carried out: " in carried
+            assert re.search(r"│ b1\s*│ b[23]\s*│", carried)
+            assert not await _level(controlled)
+            number = re.search(r"plan (\d+),", carried).group(1)
+            assert ", carried out: " in await said("rollback", number)
+            assert await _level(controlled)
+            controlled.rates = np.full(CLIENTS, 1000.0)
+            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["load"]["spread"] < 0.1))
+            assert await said("resume") == "the controller goes on\n"
+            assert "│ paused" not in await said("status")
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        controlled.rates = np.full(CLIENTS, 1000.0)
+
+
 def test_what_cannot_be_done_is_said_in_a_sentence(controlled):
     async def scenario():
         async with people(controlled):
-            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["load"] is not None))
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().load is not None))
             await asyncio.to_thread(controlled.control, "pause", reason="test")  # or a plan may begin
-            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None), 30.0)
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None), 30.0)
             for verb, more, sentence in (
                 ("stop", {}, "no plan is under way"),
                 ("rollback", {"plan": 999_999}, "there is no decision '999999'"),
@@ -161,8 +207,8 @@ def test_a_newcomer_without_a_wish_goes_where_there_is_room(controlled):
         async with people(controlled):
             await until(lambda: _level(controlled), 30.0)
             await asyncio.to_thread(controlled.control, "pause", reason="test")
-            homes = (await controlled.aask("admin.state", {"kind": "client"}))["entries"]
-            heavy = [int(name[1:]) for name, each in homes.items() if name.startswith("p") and each["home"] == "b1"]
+            homes = (await controlled.aask(ListClients())).entries
+            heavy = [int(name[1:]) for name, each in homes.items() if name.startswith("p") and each.home == "b1"]
             controlled.rates = np.full(CLIENTS, 1000.0)
             controlled.rates[heavy] = 9000.0
 
@@ -196,11 +242,11 @@ def test_a_broker_comes_is_filled_and_goes_again(controlled):
                 return await controlled.homes() == Counter(b1=6, b2=6, b3=6, b4=6)
 
             await until(level, 40.0)
-            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None))
             gone = await asyncio.to_thread(run, "remove-broker", "b4", home=controlled.home)
             assert "b4 is removed" in gone.output
             assert (await controlled.homes())["b4"] == 0
-            assert "b4" not in (await controlled.aask("admin.state", {"kind": "broker"}))["entries"]
+            assert "b4" not in (await controlled.aask(ListBrokers())).entries
 
     asyncio.run(scenario())
 
@@ -221,14 +267,14 @@ def test_a_killed_brokers_clients_are_served_elsewhere_and_a_standby_takes_over(
             assert (await controlled.homes()).total() == CLIENTS
 
             # The leader dies; another one leads, and the fleet goes on being looked after.
-            before = (await asyncio.to_thread(controlled.control, "status"))["leader"]
+            before = (await asyncio.to_thread(controlled.status)).leader
             for child in list(controlled.launch.supervisor.children):
                 if child.name.startswith("controller") and f"{before} leads" in child.log.read_text():
                     os.kill(child.pid, signal.SIGKILL)
 
             async def another():
                 with contextlib.suppress(BadInput):
-                    return (await asyncio.to_thread(controlled.control, "status"))["leader"] != before
+                    return (await asyncio.to_thread(controlled.status)).leader != before
 
             await until(another, 20.0)
             await asyncio.to_thread(controlled.do, controlled.launch.start_broker("b2"))
@@ -248,7 +294,7 @@ def test_nobody_moves_because_the_keeper_was_away(controlled, how):
     async def scenario():
         async with people(controlled):
             await until(lambda: _level(controlled), 30.0)
-            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None))
             numbers = await controlled.record(lambda record: record.numbers())
             keeper = controlled.launch.supervisor.find("keeper")
             if how == "killed":
@@ -262,7 +308,7 @@ def test_nobody_moves_because_the_keeper_was_away(controlled, how):
 
             async def answers():
                 with contextlib.suppress(BadInput):
-                    return len((await controlled.aask("admin.state", {"kind": "broker"}))["alive"]) == 3
+                    return len((await controlled.aask(ListBrokers())).alive) == 3
 
             await until(answers, 20.0)
             await always(lambda: _level(controlled), 6.0)
@@ -292,11 +338,11 @@ def test_a_broker_that_is_away_for_good_can_be_removed(controlled):
             await asyncio.to_thread(controlled.do, controlled.launch.end_broker("b8", kill=True))
 
             async def away():
-                return "b8" not in (await controlled.aask("admin.state", {"kind": "broker"}))["alive"]
+                return "b8" not in (await controlled.aask(ListBrokers())).alive
 
             async def nobody_there():
-                known = (await controlled.aask("admin.state", {"kind": "client"}))["entries"]
-                return all(each["home"] != "b8" for each in known.values())
+                known = (await controlled.aask(ListClients())).entries
+                return all(each.home != "b8" for each in known.values())
 
             await until(away, 20.0)
             await until(nobody_there, 30.0)
@@ -337,7 +383,7 @@ def test_a_broker_that_is_level_but_full_is_relieved(controlled):
     async def scenario():
         async with people(controlled):
             await until(lambda: _level(controlled), 30.0)
-            await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None))
             controlled.cores = {"b1": 0.95 * os.cpu_count()}
 
             async def relieved():
@@ -345,7 +391,7 @@ def test_a_broker_that_is_level_but_full_is_relieved(controlled):
 
             try:
                 await until(relieved, 30.0)
-                await until(lambda: asyncio.to_thread(lambda: controlled.control("status")["progress"] is None))
+                await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None))
             finally:
                 controlled.cores = {}  # so it has helped
             numbers = await controlled.record(lambda record: record.numbers())
@@ -372,7 +418,7 @@ async def _level(fleet) -> bool:
 def test_a_leader_that_slept_finds_another_and_stands_by(controlled):
     def leader():
         with contextlib.suppress(BadInput):
-            return controlled.control("status")["leader"]
+            return controlled.status().leader
 
     def leads(child):
         """It said so, and nothing else since."""
@@ -427,12 +473,12 @@ def test_without_a_measurement_it_says_what_it_waits_for(controlled):
 
         async def scenario():
             def waits():
-                return "waiting for a measurement" in controlled.control("status")["says"]
+                return "waiting for a measurement" in controlled.status().says
 
             await until(lambda: asyncio.to_thread(waits), 60.0)
 
         asyncio.run(scenario())
         with pytest.raises(BadInput, match="no measurement of the fleet"):
-            controlled.control("rebalance", apply=False)
+            controlled.ask(Rebalance(apply=False))
     finally:
         controlled.measuring = True

@@ -13,12 +13,15 @@ import pytest
 from helpers.fleet import RunningFleet
 from helpers.waiting import until_blocking
 from trimtab.errors import BadKnob
-from trimtab.fleet.hub.absent import Absent, Patience
+from trimtab.fleet.hub.absent import Absent
+from trimtab.fleet.hub.settings import HubSettings
+from trimtab.fleet.protocol.admin_verbs import DeclareChannels, ListClients
+from trimtab.fleet.protocol.entries import Change, ChannelEntry, ClientEntry, Topic
 from trimtab.fleet.protocol.registry import GRAVES, Registry
 from trimtab.fleet.protocol.streams import SUBSCRIPTIONS
 
-PATIENCE = Patience(forget_s=100.0, forget_unnamed_s=10.0)
-NAMED, UNNAMED = {"home": "b1", "returns": True}, {"home": "b1", "returns": False}
+PATIENCE = HubSettings(forget_s=100.0, forget_unnamed_s=10.0)
+NAMED, UNNAMED = ClientEntry("b1", returns=True), ClientEntry("b1", returns=False)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +31,7 @@ NAMED, UNNAMED = {"home": "b1", "returns": True}, {"home": "b1", "returns": Fals
         (NAMED, 101.0, True),
         (UNNAMED, 9.0, False),
         (UNNAMED, 11.0, True),
-        ({"home": "b1"}, 99, False),
+        (ClientEntry("b1"), 99, False),
     ],
 )
 def test_patience_is_longer_with_those_who_have_a_name(client, since, overdue):
@@ -57,16 +60,16 @@ def test_nobody_is_forgotten_whose_broker_is_away():
 
 def test_patience_below_what_reports_take_is_refused():
     with pytest.raises(BadKnob, match="hub: forget_s must be from five seconds to ten years, but is 1"):
-        Patience(forget_s=1.0)
+        HubSettings(forget_s=1.0)
 
 
 def test_graves_are_let_go_the_oldest_first():
     registry = Registry()
     for number in range(GRAVES + 5):
-        registry.apply(f"client.c{number}", {"home": "b1"}, 2 * number + 1)
+        registry.apply(f"client.c{number}", ClientEntry("b1"), 2 * number + 1)
         registry.apply(f"client.c{number}", None, 2 * number + 2)
-    registry.apply("client.c0", {"home": "b2"}, 10_000)  # is back
-    registry.apply("topic.t", {"broker": "b1"}, 10_001)
+    registry.apply("client.c0", ClientEntry("b2"), 10_000)  # is back
+    registry.apply("topic.t", Topic("t", "b1"), 10_001)
     registry.apply("topic.t", None, 10_002)
 
     assert registry.bury() == ["client.c1", "client.c2", "client.c3", "client.c4"]
@@ -74,7 +77,7 @@ def test_graves_are_let_go_the_oldest_first():
     assert registry.at("client.c1") == 0
     assert registry.at("client.c5") == 12
     assert registry.home("c0") == "b2"
-    assert ("topic.t", None, 10_002) in registry.since(0, most=10_000)  # whoever was away must hear of it
+    assert Change.of("topic.t", None, 10_002) in registry.since(0, most=10_000)  # whoever was away must hear of it
 
 
 CLIENT = """
@@ -93,7 +96,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.fixture
 def forgetful(tmp_path, nats_server):
-    running = RunningFleet(tmp_path / "home", brokers=("b1",), patience=Patience(6.0, 5.0))
+    running = RunningFleet(tmp_path / "home", brokers=("b1",), hub_settings=HubSettings(6.0, 5.0))
     try:
         running.start()
         yield running
@@ -109,7 +112,7 @@ def test_who_dies_is_forgotten_and_who_only_slept_is_served_again(forgetful):
         return process, *process.stdout.readline().split()
 
     def known():
-        return set(forgetful.ask("admin.state", {"kind": "client"})["entries"])
+        return set(forgetful.ask(ListClients()).entries)
 
     def subscribers():
         async def look():
@@ -129,8 +132,8 @@ def test_who_dies_is_forgotten_and_who_only_slept_is_served_again(forgetful):
 
         forgetful.do(store())
 
-    channel = {"parameters": {"kind": "string"}, "retention_s": 60.0}
-    forgetful.ask("admin.channels", {"app": "city", "channels": {"fires": channel}})
+    channel = ChannelEntry("city", {"kind": "string"}, period_s=0.0, retention_s=60.0)
+    forgetful.ask(DeclareChannels("city", {"fires": channel}))
     started = [start("wakes"), start("sleeps"), start("")]
     try:
         (awake, _, identity), (asleep, *_), (dies, unnamed, _) = started

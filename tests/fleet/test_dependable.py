@@ -17,7 +17,10 @@ from helpers.waiting import until
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet.broker.store import Store
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import ListBrokers, ListClients, ListMoves, ListTopics, MoveOrder, StartMoves
 from trimtab.fleet.sdk.client import connect
+from trimtab.model.key import Key
+from trimtab.observe.report import TopicReport
 
 
 def login(fleet) -> dict:
@@ -201,9 +204,9 @@ def test_stock_clients_publish_and_subscribe_at_any_broker_and_are_counted(fleet
             await until(lambda: {("plain", "stock-b3"), ("mqtt", "stock-b2")} <= set(ours))
 
             async def counted():
-                state = await fleet.aask("admin.state", {"kind": "broker", "reports": True})
-                at = state["reports"]["b2"]
-                return at["stock"] >= 2 and at["topics"].get(topic, {}).get("subscribers", 0) >= 2
+                state = await fleet.aask(ListBrokers(reports=True))
+                at = state.reports["b2"]
+                return at.stock >= 2 and at.topics.get(topic, TopicReport()).subscribers >= 2
 
             await until(counted)
             device.loop_stop()
@@ -225,9 +228,9 @@ def test_reports_of_a_topic_do_not_grow_with_its_clients(fleet, topic):
 
             async def seen(subscribers):
                 await publisher.publish(topic, b"x" * 50)
-                state = await fleet.aask("admin.state", {"kind": "topic", "reports": True})
-                entry = state["reports"]["b1"]["topics"].get(topic, {})
-                return entry if entry.get("subscribers") == subscribers and "latency" in entry else None
+                state = await fleet.aask(ListTopics(reports=True))
+                entry = state.reports["b1"].topics.get(topic, TopicReport())
+                return entry if entry.subscribers == subscribers and entry.latency.total else None
 
             entry = await until(lambda: seen(20))
             for client in clients:
@@ -275,10 +278,10 @@ def test_a_broker_serves_its_clients_while_the_hub_is_gone_and_rejoins(own_fleet
             os.kill(hub.pid, 18)
             os.kill(keeper.pid, 18)
             record = await own_fleet.move(unit="topic", topic="a", to="b2")
-            assert record["phase"] == "done"
+            assert record.phase == "done"
 
             async def registered():
-                return "late" in (await own_fleet.aask("admin.state", {"kind": "client"}))["entries"]
+                return "late" in (await own_fleet.aask(ListClients())).entries
 
             await until(registered)
 
@@ -313,20 +316,18 @@ def test_acknowledged_messages_survive_killed_servers_and_agents_in_the_middle_o
             ):
                 before = len(acknowledged)
                 try:
-                    ids = (
-                        await own_fleet.aask("admin.move", {"moves": [{"unit": "topic", "topic": "k", "to": target}]})
-                    )["moves"]
+                    ids = (await own_fleet.aask(StartMoves([MoveOrder(Key("topic", "k", ""), target)])))["moves"]
                 except BadInput:  # it is there already, because the move before it was rolled back
                     ids = []
                 child(own_fleet, victim).process.kill()
 
                 async def over(ids=ids):
                     try:
-                        records = (await own_fleet.aask("admin.moves", {"ids": ids}))["moves"] if ids else []
-                        alive = (await own_fleet.aask("admin.state", {"kind": "broker"}))["alive"]
+                        records = (await own_fleet.aask(ListMoves(ids))).moves if ids else []
+                        alive = (await own_fleet.aask(ListBrokers())).alive
                     except Unreachable:
                         return False
-                    done = all(r["phase"] in ("done", "rolled back") for r in records) and len(records) == len(ids)
+                    done = all(r.phase in ("done", "rolled back") for r in records) and len(records) == len(ids)
                     return done and alive == ["b1", "b2"]
 
                 await until(over, 60.0)
@@ -335,7 +336,7 @@ def test_acknowledged_messages_survive_killed_servers_and_agents_in_the_middle_o
             await task
             await until(lambda: set(acknowledged) <= set(got), 30.0)
             assert got == sorted(set(got), key=int)
-            entry = (await own_fleet.aask("admin.state", {"kind": "topic"}))["entries"]["k"]
+            entry = (await own_fleet.aask(ListTopics())).entries["k"]
 
             async def stored():
                 store = Store(await own_fleet.launch.admin())
@@ -361,7 +362,7 @@ def test_tls_is_on_everywhere_when_asked_for(tmp_path, nats_server):
                 await subscriber.subscribe("a", lambda m: got.append(m.text), durable="d")
                 await publisher.publish("a", "over tls")
                 await until(lambda: got == ["over tls"])
-                assert (await running.move(unit="topic", topic="a", to="b2"))["phase"] == "done"
+                assert (await running.move(unit="topic", topic="a", to="b2")).phase == "done"
             known = login(running)
             urls = [running.launch.fleet.hub, *(url for each in known["brokers"].values() for url in each)]
             for url in urls:

@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from helpers.waiting import until
-from trimtab.errors import BadInput
+from trimtab.errors import AlreadyThere, BadInput, UnknownName
+from trimtab.fleet.protocol.admin_verbs import ListClients, MoveOrder, PlacedLink, PlaceLinks, StartMoves
+from trimtab.model.key import Key
 
 
 async def numbered(client, topic, stop):
@@ -69,7 +71,7 @@ def test_a_topic_moves_without_losing_repeating_or_reordering_a_message(fleet, t
 
             for target in ("b2", "b3", "b1"):
                 record = await fleet.move(unit="topic", topic=topic, to=target)
-                assert (record["phase"], record["reason"]) == ("done", "")
+                assert (record.phase, record.reason) == ("done", "")
                 assert await publisher.route(topic) == await subscriber.route(topic) == target
 
             stop.set()
@@ -91,7 +93,7 @@ def test_publisher_and_subscriber_change_their_homes_in_the_middle(fleet, topic,
             stop, task = await flowing(publisher, topic, got)
 
             for client, target in (("p3", "b3"), ("s3", "b1"), ("p3", "b2"), ("p3", "b1"), ("s3", "b2")):
-                assert (await fleet.move(unit="client", client=client, to=target))["phase"] == "done"
+                assert (await fleet.move(unit="client", client=client, to=target)).phase == "done"
 
             assert (publisher.home, subscriber.home) == ("b1", "b2")
             stop.set()
@@ -109,14 +111,14 @@ def test_a_publishers_link_to_a_processor_moves_in_order(fleet, topic):
         got = []
         async with fleet.client("p19", "b1") as publisher, fleet.client("s19", "b2") as subscriber:
             await publisher.create_topic(topic, unit="link", processor="burn?ms=2")
-            links = [{"client": c, "topic": topic, "broker": b} for c, b in (("p19", "b1"), ("s19", "b2"))]
-            await fleet.aask("admin.link", {"links": links})
+            links = [PlacedLink(c, topic, b) for c, b in (("p19", "b1"), ("s19", "b2"))]
+            await fleet.aask(PlaceLinks(links))
             await subscriber.subscribe(topic, lambda m: got.append(m.text))
             stop, task = await flowing(publisher, topic, got)
 
             for target in ("b2", "b3", "b1"):
                 record = await fleet.move(unit="link", client="p19", topic=topic, to=target)
-                assert record["phase"] == "done"
+                assert record.phase == "done"
 
             stop.set()
             count = await task
@@ -133,21 +135,21 @@ def test_a_link_is_refused_until_a_placement_carries_it_and_moves_alone(fleet, t
             await publisher.create_topic(topic, unit="link")
             with pytest.raises(BadInput, match=f"link of client 's4' to topic '{topic}' is refused: no placement"):
                 await subscriber.subscribe(topic, got.append)
-            links = [{"client": c, "topic": topic, "broker": b} for c, b in (("p4", "b1"), ("s4", "b2"))]
-            await fleet.aask("admin.link", {"links": links})
+            links = [PlacedLink(c, topic, b) for c, b in (("p4", "b1"), ("s4", "b2"))]
+            await fleet.aask(PlaceLinks(links))
             await subscriber.subscribe(topic, lambda m: got.append(m.text))
             stop, task = await flowing(publisher, topic, got)
 
             record = await fleet.move(unit="link", client="s4", topic=topic, to="b3")
 
-            assert record["phase"] == "done"
+            assert record.phase == "done"
             assert (await publisher.route(topic), await subscriber.route(topic)) == ("b1", "b3")
             stop.set()
             count = await task
             await until(lambda: len(got) >= count)
             assert whole(got, count)
 
-            await fleet.aask("admin.link", {"links": [{"client": "x4", "topic": topic, "broker": ""}]})
+            await fleet.aask(PlaceLinks([PlacedLink("x4", topic, "")]))
             async with fleet.client("x4", "b1") as refused:
                 with pytest.raises(BadInput, match="the placement leaves it out"):
                     await refused.publish(topic, b"?")
@@ -168,7 +170,7 @@ def test_stored_messages_and_a_readers_position_move_along(fleet, topic):
                 await until(lambda: len(first) == 30)
             await asyncio.gather(*(publisher.publish(topic, str(n)) for n in range(31, 51)))
 
-            assert (await fleet.move(unit="topic", topic=topic, to="b2"))["phase"] == "done"
+            assert (await fleet.move(unit="topic", topic=topic, to="b2")).phase == "done"
 
             await publisher.publish(topic, "51")
             async with fleet.client("r5", "b3") as reader:
@@ -342,13 +344,13 @@ def test_a_clients_position_is_in_the_registry_and_changes(fleet):
             seen = []
 
             async def known():
-                seen.append((await fleet.aask("admin.state", {"kind": "client"}))["entries"]["p15"]["position"])
+                seen.append((await fleet.aask(ListClients())).entries["p15"].position)
                 return seen[-1]
 
-            assert await known() == [47.07, 15.44]
+            assert await known() == (47.07, 15.44)
             await client.move_to((48.2, 16.37))
             await until(lambda: known())
-            assert seen[-1] == [48.2, 16.37]
+            assert seen[-1] == (48.2, 16.37)
 
     asyncio.run(scenario())
 
@@ -411,21 +413,24 @@ def test_a_message_over_the_limit_is_refused_and_the_next_one_goes_through(fleet
 
 
 @pytest.mark.parametrize(
-    ("order", "sentence"),
+    ("key", "to", "error", "sentence"),
     [
-        ({"unit": "topic", "topic": "nope", "to": "b2"}, "there is no topic 'nope'"),
-        ({"unit": "client", "client": "nope", "to": "b2"}, "there is no client 'nope'"),
-        ({"unit": "topic", "topic": "T", "to": "b9"}, "there is no broker 'b9'"),
-        ({"unit": "topic", "topic": "T", "to": "b1"}, "topic 'T' is at 'b1' already"),
+        (("topic", "nope", ""), "b2", UnknownName, "there is no topic 'nope'"),
+        (("client", "", "nope"), "b2", UnknownName, "there is no client 'nope'"),
+        (("topic", "T", ""), "b9", UnknownName, "there is no broker 'b9'"),
+        (("topic", "T", ""), "b1", AlreadyThere, "topic 'T' is at 'b1' already"),
+        (("link", "T", "p13"), "b2", BadInput, "topic 'T' is placed by topic, not by link; move its topic instead"),
+        (("house", "T", ""), "b2", BadInput, "Invalid enum value 'house' - at `\\$.moves\\[0\\].key\\[0\\]`"),
     ],
 )
-def test_a_move_that_makes_no_sense_is_refused(fleet, topic, order, sentence):
+def test_a_move_that_makes_no_sense_is_refused(fleet, topic, key, to, error, sentence):
     async def scenario():
         async with fleet.client("p13") as client:
             await client.create_topic(topic)
-            named = {key: topic if value == "T" else value for key, value in order.items()}
-            with pytest.raises(BadInput, match=sentence.replace("'T'", f"'{topic}'")):
-                await fleet.aask("admin.move", {"moves": [named]})
+            named = Key(*(topic if each == "T" else each for each in key))
+            with pytest.raises(BadInput, match=sentence.replace("'T'", f"'{topic}'")) as caught:
+                await fleet.aask(StartMoves([MoveOrder(named, to)]))
+            assert type(caught.value) is error
 
     asyncio.run(scenario())
 
@@ -445,8 +450,8 @@ def test_a_move_whose_target_cannot_load_the_processor_is_rolled_back(fleet, top
 
             record = await fleet.move(unit="topic", topic=topic, to="b2")
 
-            assert record["phase"] == "rolled back"
-            assert "vanishing" in record["reason"]
+            assert record.phase == "rolled back"
+            assert "vanishing" in record.reason
             assert await client.route(topic) == "b1"
             stop.set()
             count = await task

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.fleet.protocol import message as message_module
-from trimtab.fleet.protocol.message import PREFIX, Message, Stamper, stamped
+from trimtab.fleet.protocol.message import (
+    MESSAGE_ID,
+    Message,
+    Stamper,
+    as_reply,
+    copied,
+    copy_reply,
+    identified,
+    places,
+    stamped,
+)
 
 names = st.text("abcXYZ019_-", min_size=1, max_size=12)
 numbers = st.integers(1, 10**15 - 1)
@@ -159,9 +169,68 @@ def test_the_runs_of_a_client_are_different_sources_in_the_order_they_began(monk
 
 
 def test_a_stamp_is_one_subject_that_a_plain_subscriber_can_be_replied_to():
-    subject = PREFIX + Stamper("taxi-7").next("gps")
+    subject = as_reply(Stamper("taxi-7").next("gps"))
 
     tokens = subject.split(".")
     assert len(tokens) == 5
     assert all(tokens)
     assert not set(subject) & set("*> \t\r\n")
+
+
+# A message as it came.
+
+
+STAMP = "taxi-7.r1.17.1700000000000001"
+
+
+@pytest.mark.parametrize(
+    ("reply", "headers"),
+    [
+        (f"_t.{STAMP}", None),
+        (f"_t.{STAMP}", {MESSAGE_ID: "other.r2.1.5"}),
+        ("", {MESSAGE_ID: STAMP}),
+        ("_INBOX.abc.0-17", {MESSAGE_ID: STAMP}),
+        ("$JS.ACK.cam.reader.1.17.17.1700000000000000000.0", {MESSAGE_ID: STAMP}),
+    ],
+)
+def test_the_identity_is_in_the_reply_subject_or_in_the_message_id(reply, headers):
+    message = identified("gps", b"x", reply, headers)
+
+    assert (message.publisher, message.number, message.source) == ("taxi-7", 17, "taxi-7.r1")
+    assert message.stamp == STAMP
+
+
+def test_a_result_is_identified_by_its_processor():
+    original = stamped("gps", b"x", STAMP)
+
+    result = identified("gps", b"y", as_reply(original.result_stamp("f00", 3)), None)
+
+    assert (result.source, result.number, result.origin, result.seq) == ("f00", 3, "taxi-7.r1", 17)
+    assert Message("gps", b"x").result_stamp("f00", 3) == as_reply("") == ""
+
+
+@given(reply=st.text("_t.0123456789abc-$>* \x00\u0663+", max_size=40), header=st.none() | st.text(max_size=20))
+def test_whatever_came_it_is_delivered_with_an_identity_or_without(reply, header):
+    for each in (reply, f"_t.{reply}", f"_t.a.b.{reply}.5", f"_t.a.b.5.{reply}"):
+        message = identified("gps", b"x", each, None if header is None else {MESSAGE_ID: header})
+
+        assert (message.topic, message.data) == ("gps", b"x")
+        assert is_anonymous(message) or message.number >= 0
+
+
+def test_a_number_too_long_to_be_one_makes_a_message_anonymous():
+    assert is_anonymous(identified("gps", b"x", f"_t.taxi.r1.5.{'9' * 5_000}", None))
+    assert is_anonymous(identified("gps", b"x", f"_t.taxi.r1.{'9' * 16}.5", None))
+
+
+def test_a_copy_names_the_broker_that_it_comes_from():
+    message = stamped("gps", b"x", STAMP)
+
+    broker, copy = copied("gps", b"x", copy_reply("b2", message))
+
+    assert (broker, copy) == ("b2", message)
+
+
+def test_a_stored_message_tells_its_place_and_that_of_the_one_before():
+    assert places({"Nats-Sequence": "12", "Nats-Last-Sequence": "9"}) == (12, 9)
+    assert places(None) == (0, 0)

@@ -75,15 +75,6 @@ def test_a_refusal_shows_what_came_but_not_all_of_a_long_name():
     assert len(str(long.value)) < 250
 
 
-def test_every_use_of_a_topic_has_its_own_subject():
-    assert names.deliver("cam.7") == "t.cam.7"
-    assert names.work("cam.7") == "work.cam.7"
-    assert names.home("b1", "cam.7") == "home.b1.cam.7"
-    assert names.spool("cam.7") == "spool.cam.7"
-    assert names.keep("b1", "cam.7") == "keep.b1.cam.7"
-    assert names.dead("cam.7") == "dead.cam.7"
-
-
 @given(topic=topics)
 def test_a_stream_has_a_name_that_jetstream_takes(topic):
     assert not set(names.stream(topic)) & set(". *>/\\\t\r\n")

@@ -6,15 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.errors import BadInput, BadKnob, UnknownName
-from trimtab.fleet.protocol.registry import LinkRefused, Registry, Topic
+from trimtab.errors import BadInput, BadKnob, LinkRefused, UnknownName
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.entries import (
+    BrokerEntry,
+    Change,
+    ClientEntry,
+    LinkEntry,
+    Topic,
+    read_entry,
+    write_entry,
+)
+from trimtab.fleet.protocol.registry import Registry, entry_key, entry_name
+from trimtab.model.key import Key
 
 
 def registry(**entries):
     """A replica with these entries; ``__`` in a name stands for a dot."""
     made = Registry()
     for revision, (key, value) in enumerate(entries.items(), 1):
-        made.apply(key.replace("__", "."), value, revision)
+        name = key.replace("__", ".")
+        made.apply(name, read_entry(name, coding.to_json(value)), revision)
     return made
 
 
@@ -151,32 +163,32 @@ def test_a_topic_that_does_not_exist_has_no_route():
 def test_a_change_is_taken_over_once():
     found = Registry()
 
-    assert found.apply("topic.cam", {"broker": "b1"}, 5)
-    assert not found.apply("topic.cam", {"broker": "b1"}, 5)
-    assert (found.get("topic.cam"), found.at("topic.cam"), found.revision) == ({"broker": "b1"}, 5, 5)
+    assert found.apply("topic.cam", Topic("cam", "b1"), 5)
+    assert not found.apply("topic.cam", Topic("cam", "b1"), 5)
+    assert (found.get("topic.cam"), found.at("topic.cam"), found.revision) == (Topic("cam", "b1"), 5, 5)
 
 
 def test_an_older_change_is_ignored():
     found = Registry()
-    found.apply("topic.cam", {"broker": "b2"}, 7)
+    found.apply("topic.cam", Topic("cam", "b2"), 7)
 
-    assert not found.apply("topic.cam", {"broker": "b1"}, 6)
-    assert (found.get("topic.cam"), found.revision) == ({"broker": "b2"}, 7)
+    assert not found.apply("topic.cam", Topic("cam", "b1"), 6)
+    assert (found.get("topic.cam"), found.revision) == (Topic("cam", "b2"), 7)
 
 
 def test_an_older_change_of_another_key_is_taken_and_the_revision_stays():
     found = Registry()
-    found.apply("topic.cam", {"broker": "b2"}, 7)
+    found.apply("topic.cam", Topic("cam", "b2"), 7)
 
-    assert found.apply("topic.gps", {"broker": "b1"}, 3)
+    assert found.apply("topic.gps", Topic("gps", "b1"), 3)
     assert (found.at("topic.gps"), found.revision) == (3, 7)
 
 
 def test_a_newer_change_that_says_the_same_is_no_news():
     found = Registry()
-    found.apply("topic.cam", {"broker": "b1"}, 1)
+    found.apply("topic.cam", Topic("cam", "b1"), 1)
 
-    assert not found.apply("topic.cam", {"broker": "b1"}, 2)
+    assert not found.apply("topic.cam", Topic("cam", "b1"), 2)
     assert found.at("topic.cam") == 2
 
 
@@ -186,9 +198,9 @@ def test_a_deleted_entry_is_remembered_as_deleted():
 
     assert found.apply("topic.cam", None, 2)
     assert found.get("topic.cam") is None
-    assert found.of_kind("topic") == {}
-    assert found.since(1) == [("topic.cam", None, 2)]
-    assert not found.apply("topic.cam", {"broker": "b1"}, 1)
+    assert found.topics() == {}
+    assert [(each.name, each.entry(), each.revision) for each in found.since(1)] == [("topic.cam", None, 2)]
+    assert not found.apply("topic.cam", Topic("cam", "b1"), 1)
 
 
 def test_entries_are_found_by_kind():
@@ -196,20 +208,20 @@ def test_entries_are_found_by_kind():
         topic__cam__7={"broker": "b1"}, client__taxi={"home": "b2"}, broker__b1={"urls": []}, topics__x={"broker": "b9"}
     )
 
-    assert found.of_kind("topic") == {"cam.7": {"broker": "b1"}}
-    assert found.topics() == [Topic("cam.7", "b1")]
-    assert found.brokers() == {"b1": {"urls": []}}
+    assert found.topics() == {"cam.7": Topic("cam.7", "b1")}
+    assert found.clients() == {"taxi": ClientEntry("b2")}
+    assert found.brokers() == {"b1": BrokerEntry([])}
     assert (found.get("topic.new"), found.at("topic.new")) == (None, 0)
 
 
 def test_changes_are_given_page_by_page_oldest_first():
     found = Registry()
     for revision in (4, 2, 5, 1, 3):
-        found.apply(f"topic.t{revision}", {"broker": "b1"}, revision)
+        found.apply(f"topic.t{revision}", Topic(f"t{revision}", "b1"), revision)
 
-    assert [at for *_, at in found.since(0, most=2)] == [1, 2]
-    assert [at for *_, at in found.since(2, most=2)] == [3, 4]
-    assert [at for *_, at in found.since(4, most=2)] == [5]
+    assert [each.revision for each in found.since(0, most=2)] == [1, 2]
+    assert [each.revision for each in found.since(2, most=2)] == [3, 4]
+    assert [each.revision for each in found.since(4, most=2)] == [5]
     assert found.since(5) == []
 
 
@@ -219,7 +231,8 @@ changes = st.lists(st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.in
 @given(changes=changes, data=st.data())
 def test_replicas_agree_in_whatever_order_they_hear_of_changes(changes, data):
     told = [
-        (f"client.{key}", None if home is None else {"home": home}, at) for at, (key, home) in enumerate(changes, 1)
+        (f"client.{key}", None if home is None else ClientEntry(f"b{home}"), at)
+        for at, (key, home) in enumerate(changes, 1)
     ]
     here, there = Registry(), Registry()
 
@@ -236,11 +249,140 @@ def test_replicas_agree_in_whatever_order_they_hear_of_changes(changes, data):
 def test_a_replica_that_asks_page_by_page_ends_up_with_everything(changes, most):
     here, there = Registry(), Registry()
     for at, (key, home) in enumerate(changes, 1):
-        here.apply(f"client.{key}", None if home is None else {"home": home}, at)
+        here.apply(f"client.{key}", None if home is None else ClientEntry(f"b{home}"), at)
 
     while page := here.since(there.revision, most):
         for change in page:
-            there.apply(*change)
+            there.apply(change.name, change.entry(), change.revision)
 
     assert here.since(0) == there.since(0)
     assert here.revision == there.revision
+
+
+# Keys.
+
+
+def placed():
+    return registry(
+        topic__cam__7={"broker": "b1"}, topic__gps={"broker": "b1", "unit": "client"},
+        topic__bus={"broker": "b1", "unit": "link"}, client__taxi={"home": "b2"}, link__taxi__bus={"broker": "b3"},
+        link__tram__bus={"broker": ""}, broker__b1={"urls": []},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (Key("topic", "cam.7", ""), "topic.cam.7"),
+        (Key("client", "", "taxi"), "client.taxi"),
+        (Key("link", "cam.7", "taxi"), "link.taxi.cam.7"),
+    ],
+)
+def test_a_key_has_one_entry_and_the_entry_has_that_key(key, name):
+    assert entry_name(key) == name
+    assert entry_key(name) == key
+
+
+@pytest.mark.parametrize("name", ["broker.b1", "channel.fires", "nonsense", ""])
+def test_other_entries_have_no_key(name):
+    assert entry_key(name) is None
+
+
+def test_a_registry_is_a_routing():
+    found = placed()
+
+    assert [found.unit_of(topic) for topic in ("cam.7", "gps", "bus")] == ["topic", "client", "link"]
+    assert [found.carrier(topic, "taxi") for topic in ("cam.7", "gps", "bus")] == ["b1", "b2", "b3"]
+    assert (found.carrier("gps", "stranger"), found.carrier("bus", "tram")) == ("", "")
+    assert found.route("stranger", "gps") == "b1"
+
+
+def test_what_can_move_is_listed_with_its_broker():
+    assert dict(placed().keys()) == {
+        Key("topic", "cam.7", ""): "b1", Key("client", "", "taxi"): "b2", Key("link", "bus", "taxi"): "b3",
+        Key("link", "bus", "tram"): "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "sentence"),
+    [
+        (Key("topic", "gps", ""), BadInput, "topic 'gps' is placed by client, not by topic; move its client instead"),
+        (Key("link", "cam.7", "taxi"), BadInput, "topic 'cam.7' is placed by topic, not by link; move its topic"),
+        (Key("topic", "nope", ""), UnknownName, "there is no topic 'nope'"),
+        (Key("client", "", "nope"), UnknownName, "there is no client 'nope'"),
+        (Key("link", "bus", "tram"), LinkRefused, "the placement leaves it out"),
+        (Key("link", "bus", "nope"), LinkRefused, "no placement has carried it yet"),
+    ],
+)
+def test_what_cannot_move_is_refused(key, error, sentence):
+    with pytest.raises(error, match=sentence) as caught:
+        placed().check(key)
+
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("key", "links"),
+    [
+        (Key("topic", "cam.7", ""), {("cam.7", "taxi"), ("cam.7", "tram")}),
+        (Key("client", "", "taxi"), {("gps", "taxi")}),
+        (Key("link", "bus", "taxi"), {("bus", "taxi")}),
+    ],
+)
+def test_the_links_of_a_key_move_with_it(key, links):
+    found = placed()
+    every = [(topic, client) for topic in ("cam.7", "gps", "bus", "nope") for client in ("taxi", "tram")]
+
+    assert {each for each in every if found.belongs(*each, key)} == links
+
+
+# What is stored.
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "stored"),
+    [
+        (
+            "topic.cam.7",
+            Topic("cam.7", "b1", spool=5),
+            b'{"broker":"b1","unit":"topic","processor":"","spool":5,"limit_ms":1000.0,"persistent":false,"replicas":1}',
+        ),
+        ("client.taxi", ClientEntry("b1", (47.0, 15.5)), b'{"home":"b1","position":[47.0,15.5],"returns":true}'),
+        ("link.taxi.cam.7", LinkEntry(""), b'{"broker":""}'),
+        ("client.taxi", None, b"null"),
+    ],
+)
+def test_an_entry_is_stored_as_plain_json(name, entry, stored):
+    assert write_entry(entry) == stored
+    assert read_entry(name, stored) == entry
+
+
+def test_an_entry_with_more_in_it_or_of_a_new_kind_is_read_for_what_is_known():
+    assert read_entry("client.taxi", b'{"home": "b1", "colour": "blue"}') == ClientEntry("b1")
+    assert read_entry("planet.mars", b'{"moons": 2}') is None
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "sentence"),
+    [
+        ("client.taxi", b"{}", "missing required field `home`"),
+        ("client.taxi", b'{"home": 5}', "Expected `str`, got `int` - at `$.home`"),
+        ("topic.cam", b'{"broker": "b1", "spool": -1}', "topic 'cam': spool must be from 0 to 1,000,000 messages"),
+        ("client.taxi", b"[]", "Expected `object | null`, got `array`"),
+    ],
+)
+def test_an_entry_that_cannot_be_is_refused_with_the_place(name, stored, sentence):
+    with pytest.raises(BadInput) as caught:
+        read_entry(name, stored)
+
+    assert sentence in str(caught.value)
+
+
+@given(entry=st.builds(Topic, st.just("cam"), st.sampled_from(["", "b1"]), spool=st.integers(0, 10**6)))
+def test_a_change_brings_the_entry_to_another_replica(entry):
+    sent = coding.encode(Change.of("topic.cam", entry, 7))
+
+    change = coding.decode(sent, Change)
+
+    assert (change.name, change.entry(), change.revision) == ("topic.cam", entry, 7)

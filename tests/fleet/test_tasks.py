@@ -13,6 +13,7 @@ import trimtab
 from helpers.waiting import until
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import ListBrokers
 from trimtab.fleet.site.launch import admin_connection
 
 SOURCE = Path(trimtab.__file__).parent
@@ -90,7 +91,7 @@ def test_a_loop_of_requests_to_a_real_server_ends_after_a_swallowed_cancellation
 
         async def requests():
             while True:
-                await wire.ask(connection, "admin.state", {"kind": "broker"})
+                await wire.ask(connection, ListBrokers())
 
         task = asyncio.create_task(requests())
         await until(lambda: connection._resp_map)

@@ -11,9 +11,11 @@ import numpy as np
 
 from helpers.fleet import RunningFleet
 from trimtab.fleet import tasks
+from trimtab.fleet.protocol.admin_verbs import ListClients
+from trimtab.fleet.protocol.snapshots import messages
 from trimtab.model.ids import Ids
 from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
-from trimtab.observe.snapshot import Snapshot, Usage, messages
+from trimtab.observe.snapshot import Snapshot, Usage
 
 CLIENTS = 24
 
@@ -59,8 +61,8 @@ class MeasuredFleet(RunningFleet):
         super().stop()
 
     async def homes(self) -> Counter:
-        said = await self.aask("admin.state", {"kind": "client"})
-        return Counter(each["home"] for name, each in said["entries"].items() if name.startswith("p"))
+        said = await self.aask(ListClients())
+        return Counter(each.home for name, each in said.entries.items() if name.startswith("p"))
 
 
 @contextlib.asynccontextmanager

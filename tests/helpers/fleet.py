@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import threading
 from typing import TYPE_CHECKING
 
 from helpers.processes import keep_allowed
 from helpers.waiting import until
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import DeclareChannels, ListMoves, MoveOrder, StartMoves
+from trimtab.fleet.protocol.entries import ChannelEntry
+from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.fleet.sdk.client import connect
 from trimtab.fleet.site.launch import Launch
+from trimtab.migrate.move import Phase
+from trimtab.model.key import Key
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trimtab.fleet.protocol.entries import MoveRecord
+
 BROKERS = ("b1", "b2", "b3")
+_channels = itertools.count()
 
 
 class RunningFleet:
@@ -54,20 +64,63 @@ class RunningFleet:
     def client(self, name: str, home: str = "b1", **more):
         return connect(self.home, name=name, home=home, **more)
 
-    def ask(self, subject: str, question: dict):
+    def ask(self, request, **more):
         async def ask():
-            return await wire.ask(await self.launch.admin(), subject, question, 10.0)
+            return await wire.ask(await self.launch.admin(), request, 10.0, **more)
 
         return self.do(ask())
 
-    async def aask(self, subject: str, question: dict):
-        return await asyncio.to_thread(self.ask, subject, question)
+    async def aask(self, request, **more):
+        return await asyncio.to_thread(self.ask, request, **more)
 
-    async def move(self, **order) -> dict:
-        ids = (await self.aask("admin.move", {"moves": [order]}))["moves"]
+    async def move(self, unit, to, topic="", client="") -> MoveRecord:
+        ids = (await self.aask(StartMoves([MoveOrder(Key(unit, topic, client), to)]))).moves
 
         async def over():
-            return (await self.aask("admin.moves", {"ids": ids}))["moves"][0]["phase"] in ("done", "rolled back")
+            return Phase((await self.aask(ListMoves(ids))).moves[0].phase).over
 
         await until(over)
-        return (await self.aask("admin.moves", {"ids": ids}))["moves"][0]
+        return (await self.aask(ListMoves(ids))).moves[0]
+
+
+class StoredChannel:
+    """A channel whose results are stored message by message."""
+
+    def __init__(self, fleet) -> None:
+        self.name = f"stored-{next(_channels)}"
+        self._fleet = fleet
+        channel = ChannelEntry(self.name, {"kind": "string"}, 0.0, 60.0)
+        fleet.ask(DeclareChannels(self.name, {self.name: channel}))
+
+    async def follow(self, client, got, kind="fire"):
+        return await client.subscribe_channel(self.name, got.append, kind=kind)
+
+    def subscribers(self, subscription) -> bool:
+        """Whether a second client follows it."""
+
+        async def ask():
+            jetstream = (await self._fleet.launch.admin()).jetstream()
+            subjects = f"sub.{self.name}.{subscription.id}.*"
+            return (await jetstream.stream_info("subscriptions", subjects_filter=subjects)).state.subjects or {}
+
+        return len(self._fleet.do(ask())) > 1
+
+    async def last(self):
+        async def ask():
+            return (await (await self._fleet.launch.admin()).jetstream().stream_info(RESULTS)).state.last_seq
+
+        return await asyncio.to_thread(self._fleet.do, ask())
+
+    async def store(self, subscription, *messages):
+        async def put():
+            jetstream = (await self._fleet.launch.admin()).jetstream()
+            for content in messages:
+                await jetstream.publish(f"res.{self.name}.{subscription.id}", json.dumps(content).encode())
+
+        await asyncio.to_thread(self._fleet.do, put())
+
+    async def execution(self, number, count=3):
+        """The messages of a result in ``count`` parts."""
+        after = await self.last()
+        head = {"execution": number, "at": "then", "parts": count, "after": after}
+        return [{**head, "part": at, "rows": [{"n": at}]} for at in range(count)]

@@ -29,12 +29,13 @@ from trimtab.migrate.move import (
     Undo,
     advance,
 )
+from trimtab.model.key import Key
 
-PLAIN = Move("m1", "topic", "cam.7", "", "b1", "b2")
-STATEFUL = Move("m2", "topic", "cam.7", "", "b1", "b2", stateful=True)
-DURABLE = Move("m3", "topic", "cam.7", "", "b1", "b2", stateful=True, durable=True)
-CLIENT = Move("m4", "client", "", "taxi", "b1", "b2")
-LINK = Move("m5", "link", "cam.7", "taxi", "b1", "b2")
+PLAIN = Move("m1", Key("topic", "cam.7", ""), "b1", "b2")
+STATEFUL = Move("m2", Key("topic", "cam.7", ""), "b1", "b2", stateful=True)
+DURABLE = Move("m3", Key("topic", "cam.7", ""), "b1", "b2", stateful=True, durable=True)
+CLIENT = Move("m4", Key("client", "", "taxi"), "b1", "b2")
+LINK = Move("m5", Key("link", "cam.7", "taxi"), "b1", "b2")
 KINDS = {"plain": PLAIN, "stateful": STATEFUL, "durable": DURABLE, "client": CLIENT, "link": LINK}
 kinds = pytest.mark.parametrize("move", KINDS.values(), ids=KINDS.keys())
 

@@ -10,8 +10,10 @@ import threading
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
 from helpers.waiting import until
+from trimtab.cli.main import trimtab as commands
 from trimtab.errors import BadInput
 from trimtab.fleet.site.credentials import Fleet
 from trimtab.pipeline import bridge, hub, publish, stored, subscriptions, tables
@@ -649,14 +651,87 @@ def test_of_a_result_in_parts_those_that_are_missing_are_sent_again(nats, monkey
     monkeypatch.setattr(publish, "MOST_BYTES", 10)
     nats.add_stream("parts", subjects=["res.parts.>"])
     rows = [("s", ["1111111", "2222222", "3333333"])]
-    (first,) = publish.publisher(nats.server, "parts", 1, "then")([("s", rows[0][1][:2])])
+    execution = Execution(1, {}, {}, at="then")
+    (first,) = publish.publisher(nats.server, "parts", execution)([("s", rows[0][1][:2])])
     with JetStream(nats.server) as jetstream:
         known = publish.already(jetstream, "parts", 0, "parts", 1)
-        (second,) = publish.publisher(nats.server, "parts", 1, "then", known)(rows)
+        (second,) = publish.publisher(nats.server, "parts", execution, known)(rows)
         ids = [each for some in jetstream.read("parts", 1, 9) for each in some.message_id]
 
-    assert (first["messages"], second["messages"], second["repeated"]) == (2, 1, 0)
+    assert (first.messages, second.messages, second.repeated) == (2, 1, 0)
     assert ids == [b"parts/1/s/0", b"parts/1/s/1", b"parts/1/s/2"]
+
+
+def test_a_result_fits_its_messages_with_all_that_is_between_its_rows():
+    """Short rows: half of what is sent is what stands between them."""
+    rows = ["{}"] * 700_000
+
+    parts = publish.Parts.of(rows)
+    messages = [parts.message(number, Execution(7, {}, {}, at="then", results=41)) for number in range(len(parts.rows))]
+
+    assert len(messages) == 4
+    assert max(map(len, messages)) < 1_000_000
+    read = [json.loads(message) for message in messages]
+    assert [(each["part"], each["parts"], each["after"]) for each in read] == [(at, 4, 41) for at in range(4)]
+    assert sum(len(each["rows"]) for each in read) == len(rows)
+
+
+def test_rows_that_are_too_large_are_counted_and_named():
+    large, small = json.dumps("x" * publish.MOST_BYTES), '{"id": 1}'
+    execution = Execution(3, {}, {}, at="then")
+
+    mixed = json.loads(publish.Parts.of([large, small, large]).message(0, execution))
+    nothing = json.loads(publish.Parts.of([large]).message(0, execution))
+
+    reason = "a row of 900,002 bytes is over the limit of 900,000"
+    assert mixed == {
+        "execution": 3, "at": "then", "part": 0, "left_out": 2, "reason": reason, "rows": [{"id": 1}]
+    }  # fmt: skip
+    assert (nothing["rows"], nothing["left_out"], nothing["reason"]) == ([], 1, reason)
+    plain = json.loads(publish.Parts.of([small]).message(0, execution))
+    assert plain == {"execution": 3, "at": "then", "part": 0, "rows": [{"id": 1}]}
+
+
+def test_a_large_result_comes_as_one_and_a_row_that_is_too_large_is_reported(application, fleet):
+    """To its subscriber, and to whoever looks at the channels; once, also if the execution is repeated."""
+    app = application
+
+    def channels(*more):
+        words = ["channels", "--home", str(fleet.home), *more]
+        return CliRunner().invoke(commands, words, catch_exceptions=False, standalone_mode=False).output
+
+    async def scenario():
+        got = []
+        async with app.client("p") as client:
+            await client.create_topic(f"{app.name}.reports")
+            await client.subscribe_channel(f"{app.name}-kind", got.append, kind="fire")
+            large = [a_report(number, id=str(number) * 400_000) for number in range(1, 6)]
+            await app.report(client, *large, a_report(6, id="x" * 950_000), a_report(7))
+            await app.arrived(7)
+            app.driver.dies_at = "committing"
+            with pytest.raises(Dead):
+                await app.rounds(lambda: False)
+            await asyncio.to_thread(app.start)
+            await app.rounds(lambda: got)
+            await app.report(client, a_report(8))
+            await app.arrived(8)
+            await app.rounds(lambda: len(got) > 1)
+        first, second = got
+        assert sorted(row["severity"] for row in first.rows) == [1, 2, 3, 4, 5, 7]
+        assert (first.part, first.parts, first.left_out) == (1, 1, 1)
+        assert "bytes is over the limit of 900,000" in first.reason
+        assert [row["id"] for row in second.rows] == ["r8"]
+        assert (second.left_out, second.reason) == (0, "")
+        assert len(app.results()) == 4  # messages: three of the first result, one of the second
+        assert [done.left_out for done in app.done] == [1, 0]
+
+    asyncio.run(scenario())
+    [listed] = [each for each in json.loads(channels("--json")) if each["channel"] == f"{app.name}-kind"]
+    assert listed["left_out"] == 1
+    assert "bytes is over the limit" in listed["reason"]
+    shown = channels()
+    assert f"{app.name}-kind: a row of 950,0" in shown
+    assert "rows left out" in shown
 
 
 def test_a_batch_that_is_repeated_is_looked_up(nats, tmp_path):

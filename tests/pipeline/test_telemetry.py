@@ -9,11 +9,15 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Row
+from pyspark.sql import functions as F
 
 from trimtab.errors import BadInput
+from trimtab.fleet.protocol import coding
 from trimtab.model.folder import read_workload
 from trimtab.observe.histogram import Histogram
 from trimtab.observe.report import BrokerReport, TopicReport
+from trimtab.observe.schema import spark_ddl
 from trimtab.pipeline import feeds, history, telemetry
 from trimtab.pipeline.averages import TopicAverages
 
@@ -24,7 +28,8 @@ counts = st.integers(0, 1000)
 @st.composite
 def topic_reports(draw):
     latency = Histogram(draw(st.dictionaries(st.integers(0, 200), st.integers(1, 50), max_size=4)))
-    return TopicReport(draw(counts), draw(counts), draw(counts), draw(counts), 1, 2, draw(counts), 0, 0.5, latency)
+    known = (draw(counts), draw(counts), draw(counts), draw(counts), 1, 2, draw(counts), 0, 0.5, latency)
+    return TopicReport(*known, draw(counts), draw(counts))
 
 
 @st.composite
@@ -33,6 +38,8 @@ def broker_reports(draw):
     return BrokerReport(
         draw(st.sampled_from(["b1", "b2"])), 100.0 + draw(st.integers(0, 9)), 1.0, 0.25, 10, 3, 0, 5, 7, 11, 13,
         draw(st.dictionaries(names, topic_reports(), max_size=3)), draw(st.none() | links),
+        draw(st.none() | st.dictionaries(names, st.dictionaries(names, counts))),
+        draw(st.none() | st.dictionaries(names, counts)),
     )  # fmt: skip
 
 
@@ -43,7 +50,56 @@ def messages(spark, bodies):
 
 
 def encoded(reports):
-    return [json.dumps(each.encode()).encode() for each in reports]
+    return [coding.to_json(each) for each in reports]
+
+
+def plain(value):
+    """A row of Spark as JSON would tell it, without what was not told."""
+    if isinstance(value, Row):
+        value = value.asDict()
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items() if each is not None}
+    return [plain(each) for each in value] if isinstance(value, list) else value
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(reports=st.lists(broker_reports(), min_size=1, max_size=3))
+def test_spark_reads_a_report_without_loss(spark, reports):
+    """JSON by the encoder, read by the schema that follows from the declaration."""
+    said = messages(spark, encoded(reports)).select(
+        F.from_json(F.col("data").cast("string"), spark_ddl(BrokerReport)).alias("report")
+    )
+
+    read = [BrokerReport.decode(plain(row.report)) for row in said.collect()]
+
+    assert read == reports
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(reports=st.lists(broker_reports(), max_size=4, unique_by=lambda each: (each.broker, each.at)))
+def test_who_published_how_much_and_what_stock_clients_listen_to(spark, reports):
+    said = telemetry.reports(messages(spark, encoded(reports)))
+
+    sent = {(r.at, r.broker, r.client, r.topic): r.bytes for r in telemetry.published(said).collect()}
+    stock = {(r.at, r.broker, r.topic): r.subscriptions for r in telemetry.stock_subscriptions(said).collect()}
+    results = {(r.at, r.broker, r.topic): (r.result_msgs, r.result_bytes) for r in telemetry.topics(said).collect()}
+
+    assert sent == {
+        (each.at, each.broker, client, topic): size
+        for each in reports
+        for client, topics in (each.published or {}).items()
+        for topic, size in topics.items()
+    }
+    assert stock == {
+        (each.at, each.broker, topic): count
+        for each in reports
+        for topic, count in (each.stock_subscriptions or {}).items()
+    }
+    assert results == {
+        (each.at, each.broker, topic): (of.result_msgs, of.result_bytes)
+        for each in reports
+        for topic, of in each.topics.items()
+    }
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -116,9 +172,9 @@ def test_links_are_those_of_the_newest_list_of_each_broker(spark, reports):
 def test_averages_are_brought_up_to_date_by_what_is_new(spark):
     """Topics that come later are new, those that are quiet fade, and each half of a look counts in its own time."""
     rows = spark.createDataFrame(
-        [(float(at), 1.0, "b1", "steady", 40, 400, 0, 0, 4, 0.02, {}) for at in range(1, 41)]
-        + [(float(at), 1.0, "b2", "later", 30, 90, 0, 0, 0, 0.0, {}) for at in range(21, 41)]
-        + [(float(at), 1.0, "b2", "over", 30, 90, 0, 0, 0, 0.0, {}) for at in range(1, 21)],
+        [(float(at), 1.0, "b1", "steady", 40, 400, 0, 0, 4, 0.02, {}, 0, 0) for at in range(1, 41)]
+        + [(float(at), 1.0, "b2", "later", 30, 90, 0, 0, 0, 0.0, {}, 0, 0) for at in range(21, 41)]
+        + [(float(at), 1.0, "b2", "over", 30, 90, 0, 0, 0, 0.0, {}, 0, 0) for at in range(1, 21)],
         telemetry.TOPICS,
     ).coalesce(1)
 
@@ -134,7 +190,7 @@ def test_averages_are_brought_up_to_date_by_what_is_new(spark):
 
 
 def test_what_is_over_is_forgotten(spark):
-    rows = spark.createDataFrame([(1.0, 1.0, "b1", "once", 5, 50, 0, 0, 0, 0.0, {})], telemetry.TOPICS)
+    rows = spark.createDataFrame([(1.0, 1.0, "b1", "once", 5, 50, 0, 0, 0, 0.0, {}, 0, 0)], telemetry.TOPICS)
     kept = TopicAverages(10.0, began=0.0)
     kept.add(telemetry.halves(rows, 0.5).toArrow(), 0.5, 1.0)
     assert kept.rates()["topic"].to_pylist() == ["once"]
@@ -189,7 +245,7 @@ def kept(spark, tmp_path):
     """History of two topics over ten seconds."""
     folder = tmp_path / "history"
     topics = [
-        (float(s), 1.0, "b1", t, 10 * n, 1000 * n, 0, 0, 5, 0.01, {40: 2})
+        (float(s), 1.0, "b1", t, 10 * n, 1000 * n, 0, 0, 5, 0.01, {40: 2}, 7, 70)
         for s in range(1, 11)
         for n, t in ((1, "slow"), (2, "fast"))
     ]
@@ -232,6 +288,17 @@ def test_history_of_another_schema_is_refused(spark, kept, tmp_path, change, sen
 
     with pytest.raises(BadInput, match=sentence):
         history.check_folders(other)
+
+
+def test_older_history_has_no_results_of_processors(spark, kept):
+    """And may lie beside newer history."""
+    old = spark.read.parquet(str(kept / "topics" / "at-1")).drop(*telemetry.ADDED)
+    old.write.parquet(str(kept / "topics" / "at-0"))
+
+    history.check_folders(kept)
+
+    found = history.read(spark, kept, "topics").groupBy("result_msgs", "result_bytes").count().collect()
+    assert {tuple(row) for row in found} == {(0, 0, 20), (7, 70, 20)}
 
 
 def test_one_file_of_another_schema_among_good_ones_is_found(spark, kept):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option, with_fleet
+from trimtab.cli.fleet import answer, home_option
+from trimtab.fleet.protocol.admin_verbs import AddBroker
 
 
 @click.command("add-broker")
@@ -17,8 +18,8 @@ def add_broker(name: str, home: str | None, as_json: bool) -> None:
 
     On another machine, start it there: trimtab broker --join.
     """
-    said = with_fleet(home, lambda ask: ask("admin.host", {"verb": "add", "name": name}, 40.0))
+    urls = answer(home, AddBroker(name), 40.0).urls
     if as_json:
-        output.print_json(said)
+        output.print_json({"urls": urls})
     else:
-        click.echo(f"{name} is up at {', '.join(said['urls'])}")
+        click.echo(f"{name} is up at {', '.join(urls)}")

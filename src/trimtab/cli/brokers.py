@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option, state
+from trimtab.cli.fleet import answer, home_option
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.admin_verbs import ListBrokers
 from trimtab.observe.report import BrokerReport
+
+if TYPE_CHECKING:
+    from trimtab.fleet.protocol.admin_verbs import Entries
+    from trimtab.fleet.protocol.entries import BrokerEntry
 
 
 @click.command()
@@ -16,7 +22,7 @@ from trimtab.observe.report import BrokerReport
 @output.json_option
 def brokers(home: str | None, as_json: bool) -> None:
     """Brokers with their load over the last second."""
-    rows = broker_rows(state(home, "broker"))
+    rows = broker_rows(answer(home, ListBrokers(reports=True)))
     if as_json:
         output.print_json(rows)
         return
@@ -35,14 +41,14 @@ def broker_cells(row: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def broker_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+def broker_rows(found: Entries[BrokerEntry]) -> list[dict[str, Any]]:
     rows = []
-    for name, about in sorted(found["entries"].items()):
-        report = BrokerReport.decode(found["reports"].get(name, {"broker": name, "at": 0.0, "period_s": 1.0}))
+    for name, about in sorted(found.entries.items()):
+        report = found.reports.get(name) or BrokerReport(name, 0.0, 1.0)
         period = report.period_s or 1.0
         rows.append(
             {
-                "broker": name, "alive": name in found["alive"], **about, "connections": report.connections,
+                "broker": name, "alive": name in found.alive, **coding.plain(about), "connections": report.connections,
                 "stock": report.stock, "cpu": report.cpu, "memory_bytes": report.memory_bytes,
                 "in_per_s": report.in_msgs / period, "out_per_s": report.out_msgs / period,
                 "in_bytes_per_s": report.in_bytes / period, "out_bytes_per_s": report.out_bytes / period,

@@ -7,6 +7,7 @@ import click
 from trimtab.cli import output
 from trimtab.cli.fleet import home_option
 from trimtab.cli.move import finish
+from trimtab.fleet.protocol.admin_verbs import DrainBroker
 
 
 @click.command()
@@ -15,4 +16,4 @@ from trimtab.cli.move import finish
 @output.json_option
 def drain(broker: str, home: str | None, as_json: bool) -> None:
     """Move every topic and client off BROKER, each to the broker that carries fewest."""
-    finish(home, "admin.drain", {"broker": broker}, as_json)
+    finish(home, DrainBroker(broker), as_json)

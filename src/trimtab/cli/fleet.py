@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from trimtab.fleet.protocol import wire
-from trimtab.fleet.sdk.client import DEFAULT_HOME, HOME_VARIABLE, fleet_home
+from trimtab.fleet.sdk.client_file import DEFAULT_HOME, HOME_VARIABLE, fleet_home
 from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
 from trimtab.fleet.site.launch import admin_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from trimtab.fleet.protocol.request import Request
+
     T = TypeVar("T")
-    Ask = Callable[..., Coroutine[Any, Any, dict[str, Any]]]  # subject, question, and seconds to wait
+    R = TypeVar("R")
+
+    class Ask(Protocol):
+        """Asks the keeper, or whoever else answers the request."""
+
+        def __call__(self, request: Request[R], wait_s: float = 10.0) -> Coroutine[Any, Any, R]: ...
+
 
 home_option = click.option(
     "--home",
@@ -31,18 +39,22 @@ def home_of(home: str | None) -> Path:
 
 
 def with_fleet(home: str | None, work: Callable[[Ask], Coroutine[Any, Any, T]]) -> T:
-    """Run ``work(ask)``, where ``ask(subject, question)`` asks the keeper of the fleet in ``home``."""
+    """Run ``work(ask)``, where ``ask(request)`` asks the fleet in ``home``."""
 
     async def run() -> T:
         connection = await admin_connection(Fleet.load(home_of(home) / FLEET_FILE))
+
+        async def ask(request: Request[R], wait_s: float = 10.0) -> R:
+            return await wire.ask(connection, request, wait_s)
+
         try:
-            return await work(lambda subject, question, wait_s=10.0: wire.ask(connection, subject, question, wait_s))
+            return await work(ask)
         finally:
             await connection.close()
 
     return asyncio.run(run())
 
 
-def state(home: str | None, kind: str) -> dict[str, Any]:
-    """The registry's entries of a kind, with the newest reports."""
-    return with_fleet(home, lambda ask: ask("admin.state", {"kind": kind, "reports": True}))
+def answer(home: str | None, request: Request[R], wait_s: float = 10.0) -> R:
+    """The reply of the fleet in ``home`` to one request."""
+    return with_fleet(home, lambda ask: ask(request, wait_s))

@@ -35,17 +35,20 @@ async def _hub(home: Path, listen: str, port: int | None, leaf: int | None, exec
     from trimtab.fleet.site.launch import Launch
 
     config = load()
-    options: dict[str, Any] = {"tls": config.tls, "executors": executors, "on_restart": told, "patience": config.hub}
+    options: dict[str, Any] = {
+        "tls": config.tls,
+        "executors": executors,
+        "on_restart": told,
+        "hub_settings": config.hub,
+    }
     async with Launch(home, host=listen, **options) as launch:
         await launch.start_hub(port, leaf)
         await launch.ready([])
         stopped = told_to_stop()
+        fleet_file = launch.home / "fleet.json"  # an absolute path: a broker may be started from another folder
         if as_json:
-            output.print_json(
-                {"hub": launch.fleet.hub, "leaf": launch.fleet.hub_leaf, "fleet": str(home / "fleet.json")}
-            )
+            output.print_json({"hub": launch.fleet.hub, "leaf": launch.fleet.hub_leaf, "fleet": str(fleet_file)})
         else:
-            click.echo(
-                f"the hub is up at {launch.fleet.hub}\nbrokers: trimtab broker --name NAME --join {home / 'fleet.json'}"
-            )
+            click.echo(f"the hub is up at {launch.fleet.hub}")
+            click.echo(f"brokers: trimtab broker --name NAME --join {fleet_file}; stop with Ctrl-C")
         await stopped()

@@ -77,14 +77,14 @@ def trimtab() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Entry point. Bad input is one sentence on stderr and exit code 2, never a traceback."""
-    from trimtab.errors import BadInput
+    """Entry point. Bad input and a fleet that does not answer: a sentence on stderr, exit code 2, never a traceback."""
+    from trimtab.errors import BadInput, Unreachable
 
     signal.signal(signal.SIGTERM, _terminate)
     try:
         code = trimtab.main(args=arguments, prog_name="trimtab", standalone_mode=False)
         sys.stdout.flush()
-    except BadInput as error:
+    except (BadInput, Unreachable) as error:
         click.echo(f"trimtab: {error}", err=True)
         code = 2
     except click.ClickException as error:

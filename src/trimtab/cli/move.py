@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_option, with_fleet
 from trimtab.cli.moves import show
+from trimtab.fleet.protocol.admin_verbs import ListMoves, MoveOrder, StartMoves
+from trimtab.migrate.move import Phase
+from trimtab.model.key import Key
 
 if TYPE_CHECKING:
     from trimtab.cli.fleet import Ask
+    from trimtab.fleet.protocol.admin_verbs import Begun
+    from trimtab.fleet.protocol.entries import MoveRecord
+    from trimtab.fleet.protocol.request import AdminRequest
 
 
 @click.group()
@@ -30,7 +36,7 @@ to_option = click.option("--to", required=True, metavar="BROKER", help="Where it
 @output.json_option
 def move_topic(topic: str, to: str, home: str | None, as_json: bool) -> None:
     """TOPIC with its processor, its stored messages and all its clients."""
-    finish(home, "admin.move", {"moves": [{"unit": "topic", "topic": topic, "to": to}]}, as_json)
+    finish(home, StartMoves([MoveOrder(Key("topic", topic, ""), to)]), as_json)
 
 
 @move.command("client")
@@ -40,7 +46,7 @@ def move_topic(topic: str, to: str, home: str | None, as_json: bool) -> None:
 @output.json_option
 def move_client(client: str, to: str, home: str | None, as_json: bool) -> None:
     """CLIENT to a new home, with its links to topics that are placed by client."""
-    finish(home, "admin.move", {"moves": [{"unit": "client", "client": client, "to": to}]}, as_json)
+    finish(home, StartMoves([MoveOrder(Key("client", "", client), to)]), as_json)
 
 
 @move.command("link")
@@ -51,29 +57,29 @@ def move_client(client: str, to: str, home: str | None, as_json: bool) -> None:
 @output.json_option
 def move_link(client: str, topic: str, to: str, home: str | None, as_json: bool) -> None:
     """The link of CLIENT to TOPIC, of a topic that is placed by link."""
-    finish(home, "admin.move", {"moves": [{"unit": "link", "client": client, "topic": topic, "to": to}]}, as_json)
+    finish(home, StartMoves([MoveOrder(Key("link", topic, client), to)]), as_json)
 
 
-def finish(home: str | None, subject: str, question: dict[str, Any], as_json: bool) -> None:
+def finish(home: str | None, order: AdminRequest[Begun], as_json: bool) -> None:
     """Start moves, show how they go, and say how they ended; exit code 1 if one was rolled back."""
-    records = carry_out(home, subject, question, quiet=as_json)
+    records = carry_out(home, order, quiet=as_json)
     show(records, as_json, title=f"{len(records)} moves" if len(records) != 1 else "1 move")
-    if any(record["phase"] == "rolled back" for record in records):
+    if any(record.phase == Phase.ROLLED_BACK for record in records):
         raise SystemExit(1)
 
 
-def carry_out(home: str | None, subject: str, question: dict[str, Any], *, quiet: bool) -> list[dict[str, Any]]:
+def carry_out(home: str | None, order: AdminRequest[Begun], *, quiet: bool) -> list[MoveRecord]:
     """Until all of them are over, with a bar; their records."""
 
-    async def work(ask: Ask) -> list[dict[str, Any]]:
-        ids = (await ask(subject, question))["moves"]
+    async def work(ask: Ask) -> list[MoveRecord]:
+        ids = (await ask(order)).moves
         with output.progress(quiet=quiet) as bar:
             step = bar.add_task("moving", total=len(ids))
             while True:
-                records: list[dict[str, Any]] = []
+                records: list[MoveRecord] = []
                 for at in range(0, len(ids), 200):
-                    records += (await ask("admin.moves", {"ids": ids[at : at + 200]}))["moves"]
-                over = sum(record["phase"] in ("done", "rolled back") for record in records)
+                    records += (await ask(ListMoves(ids[at : at + 200]))).moves
+                over = sum(Phase(record.phase).over for record in records)
                 bar.update(step, completed=over)
                 if over == len(ids):
                     return records

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import datetime
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option, with_fleet
+from trimtab.cli.fleet import answer, home_option
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.admin_verbs import ListMoves
+
+if TYPE_CHECKING:
+    from trimtab.fleet.protocol.entries import MoveRecord
 
 
 @click.command()
@@ -18,27 +23,26 @@ from trimtab.cli.fleet import home_option, with_fleet
 @output.json_option
 def moves(most: int, home: str | None, as_json: bool) -> None:
     """The history of moves, with the time each phase took."""
-    answer = with_fleet(home, lambda ask: ask("admin.moves", {"most": most}))
-    show(answer["moves"], as_json, title=f"moves, {answer['under_way']} under way")
+    found = answer(home, ListMoves(most=most))
+    show(found.moves, as_json, title=f"moves, {found.under_way} under way")
 
 
-def show(records: list[dict[str, Any]], as_json: bool, title: str) -> None:
+def show(records: list[MoveRecord], as_json: bool, title: str) -> None:
     if as_json:
-        output.print_json([record | {"ms": round(_took(record), 3)} for record in records])
+        output.print_json([coding.plain(record) | {"ms": round(_took(record), 3)} for record in records])
         return
     rows = []
     for record in records:
-        began = datetime.datetime.fromtimestamp(record["phases"][0][1]).strftime("%H:%M:%S")
-        phases = record["phases"]
+        phases = record.phases
+        began = datetime.datetime.fromtimestamp(phases[0][1]).strftime("%H:%M:%S")
         steps = [f"{name} {1000 * (after - at):.0f}" for (name, at), (_, after) in pairwise(phases)]
-        what = " ".join(part for part in (record["topic"], record["client"]) if part)
         rows.append(
-            (began, record["unit"], what, record["source"], record["target"], record["phase"],
-             f"{_took(record):.0f} ms", ", ".join(steps[1:]), record["reason"])
+            (began, record.unit, record.key.name, record.source, record.target, record.phase,
+             f"{_took(record):.0f} ms", ", ".join(steps[1:]), record.reason)
         )  # fmt: skip
     columns = ["began", "unit", "what", "from", "to", "is", "took", "phases, ms", "said"]
     output.print_table(title, columns, rows, left=range(6))
 
 
-def _took(record: dict[str, Any]) -> float:
-    return 1000.0 * float(record["phases"][-1][1] - record["phases"][0][1])
+def _took(record: MoveRecord) -> float:
+    return 1000.0 * (record.phases[-1][1] - record.phases[0][1])

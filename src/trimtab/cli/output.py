@@ -46,7 +46,7 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=Text(title, style="bold"), title_justify="left")
+    shown = Table(title=Text(title, style="bold") if title else None, title_justify="left")
     for at, column in enumerate(columns):
         shown.add_column(column, justify="left" if at in left else "right", no_wrap=at not in wrap)
     for row in rows:
@@ -59,12 +59,15 @@ def print_table(
     left: Sequence[int] = (0,), wrap: Sequence[int] = (),
 ) -> None:  # fmt: skip
     from rich.console import Console
+    from rich.text import Text
 
     # A pipe or a file has no width; there, nothing should be cut.
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(table(title, columns, rows, left=left, wrap=wrap))
+    if title:  # above the table and not part of it: it would be broken where the table ends
+        console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print(table("", columns, rows, left=left, wrap=wrap))
     if note:
-        console.print(note, markup=False)
+        console.print(note, markup=False, soft_wrap=True)
 
 
 @contextmanager

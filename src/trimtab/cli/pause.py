@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option, with_fleet
+from trimtab.cli.fleet import answer, home_option
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.admin_verbs import Pause
 
 
 @click.command()
@@ -14,8 +16,8 @@ from trimtab.cli.fleet import home_option, with_fleet
 @output.json_option
 def pause(reason: str, home: str | None, as_json: bool) -> None:
     """Nothing moves by itself from now on, but for clients whose broker is away. Plans by hand still do."""
-    said = with_fleet(home, lambda ask: ask("admin.control", {"verb": "pause", "reason": reason}))
+    said = answer(home, Pause(reason))
     if as_json:
-        output.print_json(said)
+        output.print_json(coding.plain(said))
     else:
         click.echo("paused: nothing moves by itself but clients whose broker is away; go on with trimtab resume")

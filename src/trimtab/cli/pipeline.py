@@ -59,7 +59,8 @@ def _told_json(done: Done) -> None:
 
 def _told(done: Done) -> None:
     index = ", by index" if done.indexed else ""
+    left_out = f"; {done.left_out:,} rows left out: {done.reason}" if done.left_out else ""
     click.echo(
         f"{done.channel} #{done.execution}: {done.publications:,} publications x {done.subscriptions:,} subscriptions "
-        f"-> {done.results:,} results, {done.rows:,} rows, {done.took_s:.2f} s{index}"
+        f"-> {done.results:,} results, {done.rows:,} rows, {done.took_s:.2f} s{index}{left_out}"
     )

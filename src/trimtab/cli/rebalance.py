@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option, with_fleet
+from trimtab.cli.fleet import answer, home_option, with_fleet
 from trimtab.cli.why import with_record
 from trimtab.errors import Unreachable
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.admin_verbs import GetStatus, Rebalance
 
 if TYPE_CHECKING:
     from trimtab.cli.fleet import Ask
@@ -35,40 +37,39 @@ def rebalance(
     apply: bool, policy: str | None, budget: float | None, reason: str, wait: bool, home: str | None, as_json: bool
 ) -> None:
     """What the controller would move now, whatever its detectors say. A dry run, unless --apply."""
-    asked = {"verb": "rebalance", "apply": apply, "policy": policy, "budget": budget, "reason": reason}
-    answer = with_fleet(home, lambda ask: ask("admin.control", asked))
-    if answer["applied"] and wait:
-        answer["outcome"] = follow(home, answer["plan"]["number"], quiet=as_json)
+    reply = coding.plain(answer(home, Rebalance(apply, policy, budget, reason)))
+    if reply["applied"] and wait:
+        reply["outcome"] = follow(home, reply["plan"]["number"], quiet=as_json)
     if as_json:
-        output.print_json(answer)
+        output.print_json(reply)
     else:
-        show(answer)
+        show(reply)
 
 
-def show(answer: dict[str, Any]) -> None:
-    plan = answer["plan"]
+def show(reply: dict[str, Any]) -> None:
+    plan = reply["plan"]
     if plan is None:
-        click.echo(f"nothing moves: {answer['why_not']}")
+        click.echo(f"nothing moves: {reply['why_not']}")
         return
     count = Counter((source or "-", target) for _, source, target in plan["steps"])
     rows = [(source, target, f"{number:,}") for (source, target), number in sorted(count.items())]
-    title = f"plan {plan['number']}, {_became(answer)}: {len(plan['steps']):,} clients"
+    title = f"plan {plan['number']}, {_became(reply)}: {len(plan['steps']):,} clients"
     before, then = plan["before"], plan["predicted"]
     note = (
         f"highest load {before['max_load']:,.0f} -> {then['max_load']:,.0f} bytes/s, spread {before['spread']:.3f} -> "
         f"{then['spread']:.3f}"
     )
-    if not answer["applied"]:
+    if not reply["applied"]:
         note += "; carry it out with --apply" if plan["steps"] else "; there is nothing to carry out"
     output.print_table(title, ["from", "to", "clients"], rows, left=range(2), note=note)
 
 
-def _became(answer: dict[str, Any]) -> str:
-    if not answer["applied"]:
+def _became(reply: dict[str, Any]) -> str:
+    if not reply["applied"]:
         return "not carried out"
-    if "outcome" not in answer:
+    if "outcome" not in reply:
         return "begun"
-    count = Counter(answer["outcome"])
+    count = Counter(reply["outcome"])
     if set(count) <= {"moved"}:
         return "carried out"
     return ", ".join(f"{number:,} {state}" for state, number in count.items())
@@ -88,7 +89,7 @@ def follow(home: str | None, number: int, *, quiet: bool) -> list[str]:
             while True:
                 await asyncio.sleep(LOOK_S)
                 try:
-                    progress = (await ask("admin.control", {"verb": "status"}))["progress"]
+                    progress = (await ask(GetStatus())).progress
                 except Unreachable:
                     waited += LOOK_S
                     if waited > LEADER_S:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option, with_fleet
+from trimtab.cli.fleet import answer, home_option
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.admin_verbs import Resume
 
 
 @click.command()
@@ -13,8 +15,8 @@ from trimtab.cli.fleet import home_option, with_fleet
 @output.json_option
 def resume(home: str | None, as_json: bool) -> None:
     """The controller goes on where it was paused."""
-    said = with_fleet(home, lambda ask: ask("admin.control", {"verb": "resume"}))
+    said = answer(home, Resume())
     if as_json:
-        output.print_json(said)
+        output.print_json(coding.plain(said))
     else:
         click.echo("the controller goes on")

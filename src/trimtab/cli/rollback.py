@@ -5,8 +5,10 @@ from __future__ import annotations
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option, with_fleet
+from trimtab.cli.fleet import answer, home_option
 from trimtab.cli.rebalance import follow, show
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.admin_verbs import RollBack
 
 
 @click.command()
@@ -16,10 +18,9 @@ from trimtab.cli.rebalance import follow, show
 @output.json_option
 def rollback(plan: int | None, reason: str, home: str | None, as_json: bool) -> None:
     """Move everybody that PLAN has moved back to where they were; the last plan, if none is named."""
-    asked = {"verb": "rollback", "plan": plan, "reason": reason}
-    answer = with_fleet(home, lambda ask: ask("admin.control", asked))
-    answer["outcome"] = follow(home, answer["plan"]["number"], quiet=as_json)
+    reply = coding.plain(answer(home, RollBack(plan, reason)))
+    reply["outcome"] = follow(home, reply["plan"]["number"], quiet=as_json)
     if as_json:
-        output.print_json(answer)
+        output.print_json(reply)
     else:
-        show(answer)
+        show(reply)

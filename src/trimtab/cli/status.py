@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option, with_fleet
+from trimtab.cli.fleet import answer, home_option
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.admin_verbs import GetStatus
 
 
 @click.command()
@@ -16,7 +18,7 @@ from trimtab.cli.fleet import home_option, with_fleet
 @output.json_option
 def status(home: str | None, as_json: bool) -> None:
     """Who leads, how level the fleet is, what was found, and how far the present plan is."""
-    said = with_fleet(home, lambda ask: ask("admin.control", {"verb": "status"}))
+    said = coding.plain(answer(home, GetStatus()))
     if as_json:
         output.print_json(said)
     else:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option, with_fleet
+from trimtab.cli.fleet import answer, home_option
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.admin_verbs import StopPlan
 
 
 @click.command()
@@ -17,11 +19,11 @@ def stop(reason: str, home: str | None, as_json: bool) -> None:
 
     Moves that have begun come to their end.
     """
-    said = with_fleet(home, lambda ask: ask("admin.control", {"verb": "stop", "reason": reason}))
+    said = answer(home, StopPlan(reason))
     if as_json:
-        output.print_json(said)
+        output.print_json(coding.plain(said))
     else:
-        if said["plan"] is not None:
-            click.echo(f"plan {said['plan']} stops: {said['moved']} have moved, {said['moving']} are moving still")
-        for broker in said["stay"]:
+        if said.plan is not None:
+            click.echo(f"plan {said.plan} stops: {said.moved} have moved, {said.moving} are moving still")
+        for broker in said.stay:
             click.echo(f"{broker} was to be removed, and stays")

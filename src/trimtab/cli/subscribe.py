@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_of, home_option, state
+from trimtab.cli.fleet import answer, home_of, home_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,12 +30,13 @@ def subscribe(
 ) -> None:  # fmt: skip
     """Subscribe to CHANNEL with these parameters and print its results."""
     from trimtab.errors import BadInput, UnknownName
+    from trimtab.fleet.protocol.admin_verbs import ListChannels
     from trimtab.fleet.protocol.types import parse_text
 
-    known = state(home, "channel")["entries"]
+    known = answer(home, ListChannels()).entries
     if channel not in known:
         raise UnknownName("channel", channel, sorted(known))
-    types = known[channel]["parameters"]
+    types = known[channel].parameters
     values = {}
     for each in params:
         key, equals, text = each.partition("=")
@@ -60,10 +61,16 @@ async def _subscribe(
         async for result in subscription:
             if as_json:
                 shown = {"channel": channel, "execution": result.execution, "at": result.at, "rows": result.rows}
+                shown |= {"part": result.part, "parts": result.parts}
+                shown |= {"left_out": result.left_out, "reason": result.reason}
                 click.echo(json.dumps(shown, ensure_ascii=False))
             else:
+                of = f" part {result.part} of {result.parts}" if result.parts > 1 else ""
+                head = f"{result.at} #{result.execution}{of}"
                 for row in result.rows:
-                    click.echo(f"{result.at} #{result.execution}  " + "  ".join(f"{k}={v}" for k, v in row.items()))
+                    click.echo(f"{head}  " + "  ".join(f"{k}={v}" for k, v in row.items()))
+                if result.left_out:
+                    click.echo(f"{head}  {result.left_out:,} rows left out: {result.reason}")
             sys.stdout.flush()
             got += 1
             if count is not None and got >= count:

@@ -12,6 +12,8 @@ from trimtab.cli import output
 from trimtab.cli.brokers import BROKER_COLUMNS, broker_cells, broker_rows
 from trimtab.cli.fleet import home_option, with_fleet
 from trimtab.cli.topics import TOPIC_COLUMNS, topic_rows
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.admin_verbs import ListBrokers, ListMoves, ListTopics
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -35,10 +37,10 @@ async def _watch(ask: Ask, every: float, rounds: int | None, as_json: bool) -> N
     from rich.live import Live
 
     async def look() -> tuple[list, list, list]:  # type: ignore[type-arg]
-        found = await ask("admin.state", {"kind": "broker", "reports": True})
-        topics = await ask("admin.state", {"kind": "topic"})
-        moves = (await ask("admin.moves", {"most": 5}))["moves"]
-        return broker_rows(found), topic_rows(topics | {"reports": found["reports"]}), moves
+        found = await ask(ListBrokers(reports=True))
+        topics = (await ask(ListTopics())).entries
+        moves = (await ask(ListMoves(most=5))).moves
+        return broker_rows(found), topic_rows(topics, found.reports), [coding.plain(each) for each in moves]
 
     done = 0
     if as_json:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option, state
-from trimtab.observe.report import BrokerReport, TopicReport
+from trimtab.cli.fleet import answer, home_option
+from trimtab.fleet.protocol.admin_verbs import ListTopics
+from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from trimtab.fleet.protocol.entries import Topic
+    from trimtab.observe.report import BrokerReport
 
 
 @click.command()
@@ -19,8 +23,8 @@ if TYPE_CHECKING:
 @output.json_option
 def topics(home: str | None, as_json: bool) -> None:
     """Topics with their broker, kind, rates and delivery times over the last second."""
-    found = state(home, "topic")
-    rows = topic_rows(found)
+    found = answer(home, ListTopics(reports=True))
+    rows = topic_rows(found.entries, found.reports)
     if as_json:
         output.print_json(rows)
         return
@@ -46,22 +50,23 @@ TOPIC_COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 }  # fmt: skip
 
 
-def topic_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+def topic_rows(topics: dict[str, Topic], reports: dict[str, BrokerReport]) -> list[dict[str, Any]]:
     """A row per topic: its settings, and the reports of all brokers added up."""
     total: dict[str, TopicReport] = {}
     period = 1.0
-    for encoded in found["reports"].values():
-        report = BrokerReport.decode(encoded)
+    for report in reports.values():
         period = report.period_s or period
         for name, of_topic in report.topics.items():
             total.setdefault(name, TopicReport()).add(of_topic)
     rows = []
-    for name, record in sorted(found["entries"].items()):
+    for name, topic in sorted(topics.items()):
+        settings = {"broker": topic.broker} | topic.settings()
+        del settings["name"]
         counted = total.get(name, TopicReport())
         known = counted.latency.total > 0
         rows.append(
             {
-                "topic": name, **record, "publishers": counted.publishers, "subscribers": counted.subscribers,
+                "topic": name, **settings, "publishers": counted.publishers, "subscribers": counted.subscribers,
                 "in_per_s": counted.in_msgs / period, "out_per_s": counted.out_msgs / period,
                 "in_bytes_per_s": counted.in_bytes / period, "out_bytes_per_s": counted.out_bytes / period,
                 "processing_ms": 1000 * counted.busy_s / counted.processed if counted.processed else None,

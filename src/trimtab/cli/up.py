@@ -70,7 +70,7 @@ async def _up(home: Path, size: Size, tls: bool | None, app: str | None, measure
         "executors": size.executors,
         "on_restart": told,
         "capacity": config.broker,
-        "patience": config.hub,
+        "hub_settings": config.hub,
     }
     async with Launch(home, tls=chosen, **options) as launch:
         with output.progress(quiet=as_json) as bar:
@@ -126,11 +126,14 @@ def show(launch: Launch, as_json: bool) -> None:
         sites = {name: {"urls": site.urls, "mqtt": str(site.mqtt)} for name, site in launch.sites.items()}
         output.print_json({"home": str(launch.home), "hub": launch.fleet.hub, "brokers": sites})
         return
-    rows = [("hub", launch.fleet.hub, "", str(launch.supervisor.find("hub").pid))] if launch.fleet.hub else []
-    rows = [r for r in rows if any(c.name == "hub" for c in launch.supervisor.children)]
-    for name, site in launch.sites.items():
-        rows.append((name, site.urls[0], str(site.mqtt), str(launch.supervisor.find(name).pid)))
+    pids = {child.name: str(child.pid) for child in launch.supervisor.children}
+    # The hub is a child of this process under `trimtab up`; a broker that joins has only its address.
+    rows = [("hub", launch.fleet.hub, "", pids["hub"])] if "hub" in pids else []
+    rows += [(name, site.urls[0], str(site.mqtt), pids[name]) for name, site in launch.sites.items()]
+    title = (
+        f"the fleet in {launch.home} is up" if "hub" in pids else f"joined the fleet of the hub at {launch.fleet.hub}"
+    )
     output.print_table(
-        f"the fleet in {launch.home} is up", ["name", "clients", "MQTT", "server's pid"], rows,
+        title, ["name", "clients", "MQTT", "server's pid"], rows,
         note=f"applications: trimtab.connect({str(launch.home)!r}); stop with Ctrl-C",
     )  # fmt: skip

@@ -10,6 +10,8 @@ import numpy as np
 
 from trimtab.control.view import View
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import ListBrokers, ListClients, ListCordons, ListLinks, ListTopics
+from trimtab.fleet.protocol.registry import entry_key
 from trimtab.model.key import Key, RoutingTable
 from trimtab.model.workload import Brokers, Clients, Workload
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
 
     from trimtab.control.record import Record
+    from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
     from trimtab.model.ids import Ids
+    from trimtab.model.workload import Topics
     from trimtab.observe.snapshot import Snapshot
 
 OLD_S: Final = 30.0  # age at which a measurement is no longer used
@@ -27,35 +31,46 @@ OLD_S: Final = 30.0  # age at which a measurement is no longer used
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """What the keeper says."""
+    """What the keeper knows."""
 
     alive: list[str]
-    brokers: dict[str, Any]
-    topics: dict[str, Any]
-    clients: dict[str, Any]
-    links: dict[str, Any]
-    cordoned: dict[str, Any]
+    brokers: dict[str, BrokerEntry]
+    topics: dict[str, Topic]
+    clients: dict[str, ClientEntry]
+    links: dict[str, LinkEntry]  # by CLIENT.TOPIC
+    cordoned: dict[str, CordonEntry]
+
+    @classmethod
+    async def ask(cls, connection: Nats) -> FleetState:
+        brokers = await wire.ask(connection, ListBrokers(), 5.0)
+        topics = await wire.ask(connection, ListTopics(), 5.0)
+        clients = await wire.ask(connection, ListClients(), 5.0)
+        links = await wire.ask(connection, ListLinks(), 5.0)
+        cordoned = await wire.ask(connection, ListCordons(), 5.0)
+        return cls(
+            cordoned.alive, brokers.entries, topics.entries, clients.entries, links.entries, cordoned.entries
+        )  # fmt: skip
 
     def routing(self) -> RoutingTable:
         """Every key that has a broker."""
-        brokers = {Key("client", "", name): str(each["home"]) for name, each in self.clients.items()}
-        for name, each in self.topics.items():
-            if each["unit"] == "topic":
-                brokers[Key("topic", name, "")] = str(each["broker"])
-        for name, each in self.links.items():
-            client, _, topic = name.partition(".")
-            if each["broker"] and self.topics.get(topic, {}).get("unit") == "link":
-                brokers[Key("link", topic, client)] = str(each["broker"])
-        return RoutingTable({name: each["unit"] for name, each in self.topics.items()}, brokers)
+        brokers = {Key("client", "", name): each.home for name, each in self.clients.items()}
+        for name, topic in self.topics.items():
+            if topic.unit == "topic":
+                brokers[Key("topic", name, "")] = topic.broker
+        for name, link in self.links.items():
+            key = entry_key(f"link.{name}")
+            if key is not None and link.broker and key.topic in self.topics and self.topics[key.topic].unit == "link":
+                brokers[key] = link.broker
+        return RoutingTable({name: topic.unit for name, topic in self.topics.items()}, brokers)
 
     def waiting(self) -> dict[str, str]:
         """Persistent topics whose broker is not alive: they wait for it, since their messages are stored there."""
         alive = set(self.alive)
         return {
-            name: each["broker"]
-            for name, each in self.topics.items()
-            if each["persistent"] and each["broker"] not in alive
-        }
+            name: topic.broker
+            for name, topic in self.topics.items()
+            if topic.persistent and topic.broker not in alive
+        }  # fmt: skip
 
     def movable(self) -> dict[Key, str]:
         """All keys but those that wait for their broker."""
@@ -76,12 +91,10 @@ class FleetView:
         self._snapshot: tuple[int, Snapshot] | None = None
 
     async def alive(self) -> list[str]:
-        return list((await wire.ask(self._connection, "admin.state", {"kind": "broker"}, 2.0))["alive"])
+        return (await wire.ask(self._connection, ListBrokers(), 2.0)).alive
 
     async def state(self) -> FleetState:
-        kinds = ("broker", "topic", "client", "link", "cordon")
-        answers = [await wire.ask(self._connection, "admin.state", {"kind": kind}, 5.0) for kind in kinds]
-        return FleetState(answers[-1]["alive"], *(answer["entries"] for answer in answers))
+        return await FleetState.ask(self._connection)
 
     async def look(self, leaving: dict[str, float]) -> tuple[View | None, FleetState]:
         """What there is to decide on, if anything. Brokers that are ``leaving`` until some time, and were forgotten or
@@ -93,27 +106,28 @@ class FleetView:
             del leaving[name]
         if self._snapshot is None or time.time() - self._snapshot[1].at > OLD_S:
             return None, state
-        snapshot = informed(self._snapshot[1], state)
-        return View.of(snapshot, _counting(state, snapshot), _in_use(state, leaving)), state
+        return live_view(self._snapshot[1], state, leaving), state
+
+
+def live_view(snapshot: Snapshot, state: FleetState, leaving: Mapping[str, float] | None = None) -> View:
+    """A measurement, and where everything is by the registry."""
+    measured = informed(snapshot, state)
+    used = set(state.routing().brokers.values())
+    # One that is to be removed and is empty counts as gone.
+    alive = [name for name in state.alive if name not in (leaving or ()) or name in used]
+    return View.of(measured, _counting(state, measured), alive)
 
 
 def _counting(state: FleetState, snapshot: Snapshot) -> RoutingTable:
     """Keys that count: a client that is not connected carries nothing, but must have a broker that is alive when it
     comes back. A persistent topic waits for the broker that its messages are stored at."""
-    routing, there, alive = state.routing(), set(snapshot.workload.clients.ids), set(state.alive)
-    waiting = state.waiting()
+    there, alive = set(snapshot.workload.clients.ids), set(state.alive)
     kept = {
         key: broker
-        for key, broker in routing.brokers.items()
-        if key.topic not in waiting and (key.unit == "topic" or key.client in there or broker not in alive)
+        for key, broker in state.movable().items()
+        if key.unit == "topic" or key.client in there or broker not in alive
     }
-    return replace(routing, brokers=kept)
-
-
-def _in_use(state: FleetState, leaving: Mapping[str, float]) -> list[str]:
-    """Brokers that are alive; one that is to be removed and is empty counts as gone."""
-    used = set(state.routing().brokers.values())
-    return [name for name in state.alive if name not in leaving or name in used]
+    return replace(state.routing(), brokers=kept)
 
 
 def informed(snapshot: Snapshot, state: FleetState) -> Snapshot:
@@ -121,28 +135,25 @@ def informed(snapshot: Snapshot, state: FleetState) -> Snapshot:
     known = snapshot.workload
     limits: dict[str, Any] = {}
     for name in ("bandwidth", "cores", "memory"):
-        values = [state.brokers.get(broker, {}).get(name) for broker in known.brokers.ids]
+        values = [getattr(state.brokers.get(broker), name, None) for broker in known.brokers.ids]
         if values and all(value is not None for value in values):
             limits[name] = values
     brokers = Brokers(known.brokers.ids, **limits, **_positions(known.brokers.ids, state.brokers))
     clients = Clients(known.clients.ids, **_positions(known.clients.ids, state.clients))
-    workload = Workload(_relayed(known, state.topics), clients, brokers, known.links)
-    units = {name: each["unit"] for name, each in state.topics.items()}
-    return replace(snapshot, workload=workload, units=units)
+    workload = Workload(_relayed(known.topics, state.topics), clients, brokers, known.links)
+    return replace(snapshot, workload=workload, units={name: topic.unit for name, topic in state.topics.items()})
 
 
-def _relayed(known: Workload, topics: Mapping[str, Any]) -> Any:
+def _relayed(measured: Topics, topics: Mapping[str, Topic]) -> Topics:
     """All publications of topics with a processor or a store pass it."""
-    passes = np.array([
-        bool(each and (each["processor"] or each["persistent"]))
-        for each in (topics.get(name) for name in known.topics.ids)
-    ], float)  # fmt: skip
-    before = known.topics.relayed
-    return replace(known.topics, relayed=passes if before is None else np.maximum(passes, before))
+    known = [topics.get(name) for name in measured.ids]
+    passes = np.array([each is not None and bool(each.processor or each.persistent) for each in known], float)
+    before = measured.relayed
+    return replace(measured, relayed=passes if before is None else np.maximum(passes, before))
 
 
 def _positions(ids: Ids, entries: Mapping[str, Any]) -> dict[str, Any]:
-    found = [entries.get(name, {}).get("position") for name in ids]
+    found = [getattr(entries.get(name), "position", None) for name in ids]
     if not found or any(each is None for each in found):
         return {}
-    return {"lat": [each[0] for each in found], "lon": [each[1] for each in found]}
+    return {"lat": [each[0] for each in found if each], "lon": [each[1] for each in found if each]}

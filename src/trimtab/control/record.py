@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,11 +14,12 @@ from trimtab.control.plan import Plan
 from trimtab.control.question import Question
 from trimtab.control.view import View
 from trimtab.errors import BadInput, UnknownName, Unreachable
-from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol import coding, subjects
 from trimtab.fleet.protocol.latest import latest
+from trimtab.fleet.protocol.snapshots import SnapshotAbout
 from trimtab.fleet.protocol.streams import DECISIONS, SNAPSHOT
 from trimtab.model.key import RoutingTable
-from trimtab.observe.snapshot import ABOUT, in_parts, unpack
+from trimtab.observe.snapshot import in_parts, unpack
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
@@ -42,14 +42,16 @@ class Record:
 
     async def snapshot(self, newer_than: int = 0) -> tuple[int, Snapshot] | None:
         """The newest and its number, if there is a newer one than that."""
-        found = await latest(self._connection, SNAPSHOT, [ABOUT])
-        about: dict[str, Any] = json.loads(found[ABOUT].data) if found else {"number": newer_than}
-        if about["number"] <= newer_than:
+        found = await latest(self._connection, SNAPSHOT, [subjects.SNAPSHOT_ABOUT])
+        if not found:
             return None
-        data = await self._joined(SNAPSHOT, about["parts"])
-        if data is None or len(data) != about["bytes"]:
+        about = coding.decode(found[subjects.SNAPSHOT_ABOUT].data, SnapshotAbout)
+        if about.number <= newer_than:
+            return None
+        data = await self._joined(SNAPSHOT, about.parts)
+        if data is None or len(data) != about.bytes:
             return None  # it has been replaced while it was read
-        return about["number"], unpack(data)
+        return about.number, unpack(data)
 
     async def _joined(self, stream: str, subjects: list[str]) -> bytes | None:
         """The last messages of these, one after the other, if they are all there."""
@@ -82,10 +84,10 @@ class Record:
             self._revision = 0
             return {}
         self._revision = entry.revision or 0
-        return wire.unpacked(entry.value)
+        return coding.decode(entry.value or b"{}", dict[str, Any])
 
     async def _replace(self, state: dict[str, Any]) -> None:
-        self._revision = await self._bucket.update(STATE, wire.packed(state), last=self._revision)
+        self._revision = await self._bucket.update(STATE, coding.encode(state), last=self._revision)
 
     # Decisions.
 
@@ -95,9 +97,9 @@ class Record:
         A number is given once: whoever has been deposed and does not know it yet cannot write over another's decision.
         """
         data = view.snapshot.pack() if view is not None else b""
-        jetstream, head = self._connection.jetstream(), f"decision.{question.number}"
+        jetstream, decision = self._connection.jetstream(), question.number
         attempt = secrets.token_hex(4)  # one that died before it was done may have left parts
-        parts = {f"{head}.snapshot.{attempt}.{number}": part for number, part in enumerate(in_parts(data))}
+        parts = {subjects.decision_part(decision, attempt, at): part for at, part in enumerate(in_parts(data))}
         for subject, part in parts.items():
             await jetstream.publish(subject, part)
         said: dict[str, Any] = {
@@ -107,28 +109,32 @@ class Record:
             "why_not": made.why if isinstance(made, NoPlan) else "",
         }  # fmt: skip
         await jetstream.publish(
-            f"{head}.made", wire.packed(said), headers={Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: "0"}
+            subjects.decision_made(decision),
+            coding.encode(said),
+            headers={Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: "0"},
         )
 
     async def came_of_it(self, number: int, outcome: dict[str, Any]) -> None:
-        await self._connection.jetstream().publish(f"decision.{number}.outcome", wire.packed(outcome))
+        await self._connection.jetstream().publish(subjects.decision_outcome(number), coding.encode(outcome))
 
     async def decision(self, number: int) -> dict[str, Any]:
-        head = f"decision.{number}"
-        found = await latest(self._connection, DECISIONS, [f"{head}.made", f"{head}.outcome"])
-        if f"{head}.made" not in found:
+        made, came = subjects.decision_made(number), subjects.decision_outcome(number)
+        found = await latest(self._connection, DECISIONS, [made, came])
+        if made not in found:
             raise UnknownName("decision", str(number), [str(each) for each in await self.numbers()])
-        said = wire.unpacked(found[f"{head}.made"].data)
-        outcome = found.get(f"{head}.outcome")
-        return said | {"outcome": wire.unpacked(outcome.data) if outcome else None}
+        said = coding.decode(found[made].data, dict[str, Any])
+        outcome = coding.decode(found[came].data, dict[str, Any]) if came in found else None
+        return said | {"outcome": outcome}
 
     async def numbers(self) -> list[int]:
         """Of all decisions that are kept, the oldest first."""
         try:
-            info = await self._connection.jetstream().stream_info(DECISIONS, subjects_filter="decision.*.made")
+            every = subjects.decision_made(subjects.ANY)
+            info = await self._connection.jetstream().stream_info(DECISIONS, subjects_filter=every)
         except NotFoundError:
             return []
-        return sorted(int(subject.split(".")[1]) for subject in info.state.subjects or {})
+        numbers = (subjects.decision_number(subject) for subject in info.state.subjects or {})
+        return sorted(number for number in numbers if number is not None)
 
     async def replay(self, number: int) -> tuple[Plan | NoPlan, bool]:
         """Decide again from what was kept; what comes out, and whether it is what came out then."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
+    from trimtab.fleet.protocol.admin_verbs import Rebalance
     from trimtab.model.key import Key
 
 
@@ -25,18 +26,17 @@ def because(what: str, reason: str | None) -> tuple[str, ...]:
     return (f"{what}: {reason}" if reason else what,)
 
 
-def rebalance(number: int, at: float, view: View, settings: Settings, wishes: Mapping[str, Any]) -> Question:
-    """The best there is, whatever the goals find. ``wishes``: policy, budget, reason, knobs."""
-    name, budget = wishes.get("policy") or settings.policy, wishes.get("budget")
+def rebalance(number: int, at: float, view: View, settings: Settings, wanted: Rebalance) -> Question:
+    """The best there is, whatever the goals find."""
+    name, budget = wanted.policy or settings.policy, wanted.budget
     policy_named(name)
     policy = full_name(name, "client")
     own = settings.knobs if policy == full_name(settings.policy, "client") else {}
-    knobs = own | typed(policy, wishes.get("knobs") or {})
     most = len(view.keys) if budget is None else math.ceil(budget * len(view.keys))
     return Question(
-        number, at, because("asked for", wishes.get("reason")), name, settings.seed + number, 0.0, most,
+        number, at, because("asked for", wanted.reason), name, settings.seed + number, 0.0, most,
         overload=settings.overload, messages=settings.messages, alpha=settings.alpha, beta=settings.beta,
-        gather=settings.gather, knobs=knobs,
+        gather=settings.gather, knobs=own | typed(policy, wanted.knobs or {}),
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from trimtab.model.ids import Ids
 from trimtab.model.judgement import Load
+from trimtab.model.owners import link_owners
 from trimtab.model.placement import UNPLACED, Placement
 from trimtab.model.problem import Problem
 from trimtab.model.workload import PUB, Brokers, Clients, Links, Topics, Workload, columns_of
@@ -63,7 +64,7 @@ class View:
         workload = snapshot.workload
         whole = np.array([routing.unit_of(name) == "topic" for name in workload.topics.ids], bool)
         fixed = _fixed(snapshot, rows)
-        owner = np.where(fixed == UNPLACED, routing.owners(workload, keys), -1).astype(np.int32)
+        owner = np.where(fixed == UNPLACED, link_owners(workload, routing, keys), -1).astype(np.int32)
         return cls(snapshot, routing, keys, brokers, current, owner, fixed, whole)
 
     def without(self, brokers: Collection[str]) -> View:

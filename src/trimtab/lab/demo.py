@@ -25,13 +25,15 @@ import trimtab as package
 from trimtab.control.decide import warm_up
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol import subjects, wire
+from trimtab.fleet.protocol.admin_verbs import ControllerStatus, GetStatus, ListChannels, ListMoves, Resume
 from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.fleet.protocol.types import subscription_id
 from trimtab.fleet.sdk.client import connect
 from trimtab.fleet.site.launch import Launch
 from trimtab.lab.demo_show import Sample, Show
 from trimtab.lab.worlds.city import KINDS, SIDE_M, SQUARES, City, shelters_csv, to_earth
+from trimtab.migrate.move import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,8 +180,8 @@ class _Play:
 
     async def subscribe(self) -> None:
         turn = asyncio.Semaphore(8)
-        channels = await wire.ask(await self._launch.admin(), "admin.state", {"kind": "channel"})
-        self._period_s = {name: float(each["period_s"]) for name, each in channels["entries"].items()}
+        channels = await wire.ask(await self._launch.admin(), ListChannels())
+        self._period_s = {name: each.period_s for name, each in channels.entries.items()}
 
         async def one(number: int, client: Client) -> None:
             async with turn:
@@ -222,7 +224,7 @@ class _Play:
             await self._until_warm()
             await self._phase(WARMING, script.warm_s)
             await self._phase("skewed", script.skewed_s)
-            await self._ask({"verb": "resume"})
+            await wire.ask(await self._launch.admin(), Resume(), 3.0)
             await self._phase("trimmed", script.trimmed_s)
             self._rush = RUSH
             await self._phase("rush", script.rush_s)
@@ -248,16 +250,16 @@ class _Play:
             self._show.marks.append((self._show.elapsed_s, name))
         await asyncio.sleep(seconds)
 
-    async def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        return await wire.ask(await self._launch.admin(), "admin.control", question, 3.0)
+    async def _status(self) -> ControllerStatus:
+        return await wire.ask(await self._launch.admin(), GetStatus(), 3.0)
 
     async def _until_warm(self) -> None:
         """Every channel has been executed, and the fleet was measured."""
         began, wanted = time.monotonic(), {name for each in self._wanted for name in each.values()}
         while time.monotonic() < began + PATIENCE_S:
-            with contextlib.suppress(BadInput):
-                said = await self._ask({"verb": "status"})
-                if self._executed >= wanted and said["load"] and said["load"]["mean"] > 0.0:
+            with contextlib.suppress(BadInput, Unreachable):
+                said = await self._status()
+                if self._executed >= wanted and said.load and said.load["mean"] > 0.0:
                     return
             await asyncio.sleep(0.5)
         missing = ", ".join(sorted(wanted - self._executed)) or "a measurement"
@@ -297,18 +299,18 @@ class _Play:
     async def _watch(self) -> None:
         admin = await self._launch.admin()
         while True:
-            with contextlib.suppress(BadInput):
-                said = await self._ask({"verb": "status"})
-                if said["load"]:
+            with contextlib.suppress(BadInput, Unreachable):
+                said = await self._status()
+                if said.load:
                     homes = Counter(client.home for client in self._clients)
                     self._show.samples.append(
                         Sample(
-                            self._show.elapsed_s, self._show.phase, said["load"]["spread"], said["load"]["max_load"],
-                            said["brokers"], dict(homes), said["says"], self._show.delivered,
+                            self._show.elapsed_s, self._show.phase, said.load["spread"], said.load["max_load"],
+                            said.brokers, dict(homes), said.says, self._show.delivered,
                         )
                     )  # fmt: skip
-                moves = await wire.ask(admin, "admin.moves", {"most": 100_000}, 5.0)
-                self._show.migrations = sum(each["phase"] == "done" for each in moves["moves"])
+                moves = (await wire.ask(admin, ListMoves(most=100_000), 5.0)).moves
+                self._show.migrations = sum(each.phase == Phase.DONE for each in moves)
             await asyncio.sleep(0.5)
 
     async def _served_again(self, victims: list[int], killed: float) -> float | None:
@@ -337,7 +339,8 @@ class _Play:
                 state = jetstream.info(RESULTS)
                 for rows in jetstream.read(RESULTS, state.first, state.last):
                     for seq, subject in zip(rows.seq, rows.subject, strict=True):
-                        owed.setdefault(subject.decode().split(".")[2], []).append(int(seq))
+                        if (found := subjects.result_subscription(subject.decode())) is not None:
+                            owed.setdefault(found[1], []).append(int(seq))
 
         await asyncio.to_thread(read)
         expected = [{seq for identity in wanted for seq in owed.get(identity, ())} for wanted in self._wanted]

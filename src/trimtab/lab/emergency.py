@@ -23,6 +23,7 @@ import numpy as np
 from trimtab.errors import BadInput, BadKnob, Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import ListChannels
 from trimtab.fleet.protocol.types import subscription_id
 from trimtab.fleet.sdk.client import connect
 from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
@@ -33,6 +34,7 @@ from trimtab.model.positions import EARTH_KM
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from trimtab.fleet.protocol.admin_verbs import ChannelState
     from trimtab.fleet.sdk.client import Client
     from trimtab.fleet.sdk.results import ChannelSubscription, Result
 
@@ -121,7 +123,7 @@ async def run(
         if name not in known:
             raise BadInput(f"the fleet in {home} has no channel '{name}'; start it with: trimtab up --app {MANIFEST}")
     groups = [range(first, min(first + GROUP, people)) for first in range(0, people, GROUP)]
-    channels = {name: Heard(float(known[name]["period_s"])) for name in CHANNELS}
+    channels = {name: Heard(known[name].period_s) for name in CHANNELS}
     outcome = Outcome(people, len(groups), seed, seconds, channels)
     async with contextlib.AsyncExitStack() as stack:
         telling = asyncio.create_task(_tell(outcome, report))
@@ -131,22 +133,21 @@ async def run(
             for at in range(len(groups))
         ]
         pairs = [_Group(client, who) for client, who in zip(clients, groups, strict=True)]
-        await _Live(city, outcome, pairs, {name: known[name]["parameters"] for name in CHANNELS}).run()
+        await _Live(city, outcome, pairs, {name: known[name].parameters for name in CHANNELS}).run()
     report(outcome)
     return outcome
 
 
-async def _fleet(home: Path) -> tuple[list[str], dict[str, Any]]:
+async def _fleet(home: Path) -> tuple[list[str], dict[str, ChannelState]]:
     """Brokers that are up, and channels."""
     connection = await admin_connection(Fleet.load(home / FLEET_FILE))
     try:
-        brokers = (await wire.ask(connection, "admin.state", {"kind": "broker"}))["alive"]
-        channels = (await wire.ask(connection, "admin.state", {"kind": "channel"}))["entries"]
+        known = await wire.ask(connection, ListChannels())
     finally:
         await connection.close()
-    if not brokers:
+    if not known.alive:
         raise Unreachable(f"no broker of the fleet in {home} is up")
-    return sorted(brokers), channels
+    return sorted(known.alive), known.entries
 
 
 async def _tell(outcome: Outcome, report: Callable[[Outcome], None]) -> None:
@@ -205,7 +206,7 @@ class _Live:
             await asyncio.sleep(SETTLE_S)
         finally:
             outcome.phase = "leaving"
-            with contextlib.suppress(BadInput, TimeoutError):  # a fleet that has gone meanwhile
+            with contextlib.suppress(BadInput, Unreachable, TimeoutError):  # a fleet that has gone meanwhile
                 await tasks.within(LEAVE_S, asyncio.gather(*(self._leave(group) for group in self._groups)))
         self._audit()
         outcome.phase = "done"

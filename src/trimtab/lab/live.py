@@ -7,17 +7,25 @@ import contextlib
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from trimtab.errors import Unreachable
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import ListMoves, StartMoves
 from trimtab.fleet.sdk.client import Client, connect
 from trimtab.fleet.site import server
 from trimtab.fleet.site.launch import LOOPBACK, Launch
 from trimtab.lab.delay import Delays
+from trimtab.migrate.move import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from trimtab.fleet.protocol.admin_verbs import MoveOrder
+    from trimtab.fleet.protocol.entries import MoveRecord
+    from trimtab.fleet.protocol.request import Request
+
+    R = TypeVar("R")
 
 DEAD_END = "127.0.0.1:9"  # what a server tells others of itself, so that they only come by their own proxies
 
@@ -81,24 +89,24 @@ class LiveFleet:
         }
         return connect(self.home, name=name, home=site, addresses=addresses)
 
-    async def ask(self, subject: str, question: dict[str, Any], timeout_s: float = 10.0) -> dict[str, Any]:
-        return await wire.ask(await self.launch.admin(), subject, question, timeout_s)
+    async def ask(self, request: Request[R], timeout_s: float = 10.0, *, broker: str = "") -> R:
+        return await wire.ask(await self.launch.admin(), request, timeout_s, broker=broker)
 
-    async def start_moves(self, moves: Iterable[dict[str, str]]) -> list[str]:
-        """Ids of the moves begun; each is unit, topic or client, to."""
-        return list((await self.ask("admin.move", {"moves": list(moves)}))["moves"])
+    async def start_moves(self, moves: Iterable[MoveOrder]) -> list[str]:
+        """Ids of the moves begun."""
+        return (await self.ask(StartMoves(list(moves)))).moves
 
-    async def finished(self, ids: Iterable[str], limit_s: float = 120.0) -> list[dict[str, Any]]:
+    async def finished(self, ids: Iterable[str], limit_s: float = 120.0) -> list[MoveRecord]:
         """The records of moves when all of them are over."""
         wanted = list(ids)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_s
         while True:
-            records: list[dict[str, Any]] = []
+            records: list[MoveRecord] = []
             with contextlib.suppress(Unreachable):  # a keeper that was killed comes back
                 for at in range(0, len(wanted), 200):
-                    records += (await self.ask("admin.moves", {"ids": wanted[at : at + 200]}))["moves"]
-            over = [record for record in records if record["phase"] in ("done", "rolled back")]
+                    records += (await self.ask(ListMoves(wanted[at : at + 200]))).moves
+            over = [record for record in records if Phase(record.phase).over]
             if len(over) == len(wanted):
                 return records
             if loop.time() > deadline:

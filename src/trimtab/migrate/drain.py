@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from trimtab.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from trimtab.model.key import Key
 
-def spread(units: Iterable[str], carried: Mapping[str, int], leaving: str) -> dict[str, str]:
+    U = TypeVar("U", str, Key)
+
+
+def spread(units: Iterable[U], carried: Mapping[str, int], leaving: str) -> dict[U, str]:
     """Each of ``units`` to the broker that carries fewest then; ``carried`` counts units by broker.
 
     Counts are all that is known before a load has been measured; a controller does better.
@@ -18,7 +22,7 @@ def spread(units: Iterable[str], carried: Mapping[str, int], leaving: str) -> di
     count = {broker: units for broker, units in sorted(carried.items()) if broker != leaving}
     if not count:
         raise BadInput(f"{leaving} is the last broker: there is nowhere to move what it serves; add a broker first")
-    target: dict[str, str] = {}
+    target: dict[U, str] = {}
     for unit in sorted(units):
         emptiest = min(count, key=count.__getitem__)
         target[unit] = emptiest

@@ -9,7 +9,7 @@
 | PREPARING | the target gets ready: loads the processor, copies what is stored, listens along | the target forgets it |
 | HANDING_OVER | the source stops and gives its state to the target (topics that have one) | the source goes on |
 | SWITCHING | the registry's route changes: the one moment at which the move becomes true | the source goes on |
-| ACTIVATING | the target opens for stored messages (only persistent topics) | tried until the target answers |
+| ACTIVATING | the target opens for stored messages, or processes if the source is dead | tried until it answers |
 | DRAINING | clients open the new route, catch up, leave the old one | a client that is lost follows when it is back |
 
 A move is make before break all the way: until SWITCHING nothing a client can see has changed, after it the new
@@ -22,11 +22,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from trimtab.errors import TrimtabError
 
-Unit = Literal["topic", "client", "link"]
+if TYPE_CHECKING:
+    from trimtab.model.key import Key, Unit
 
 
 class Phase(StrEnum):
@@ -50,24 +51,29 @@ class Move:
     """What moves from where to where, and how far it has come."""
 
     id: str
-    unit: Unit
-    topic: str  # empty if the unit is a client
-    client: str  # empty if the unit is a topic
+    key: Key  # can move once at a time
     source: str
     target: str
     stateful: bool = False  # a topic with a processor or with stored messages
     durable: bool = False  # a topic with stored messages
+    takeover: bool = False  # a topic with a processor whose source is dead: the target begins anew
     phase: Phase = Phase.PLANNED
     reason: str = ""  # why it was rolled back, or what is left to say
 
     @property
-    def what(self) -> tuple[str, str, str]:
-        """That which moves; it can move once at a time."""
-        return self.unit, self.topic, self.client
+    def unit(self) -> Unit:
+        return self.key.unit
+
+    @property
+    def topic(self) -> str:
+        return self.key.topic
+
+    @property
+    def client(self) -> str:
+        return self.key.client
 
     def __str__(self) -> str:
-        name = " ".join(part for part in (self.topic, self.client) if part)
-        return f"{self.unit} {name} from {self.source} to {self.target}"
+        return f"{self.key} from {self.source} to {self.target}"
 
 
 # Events: what has happened.
@@ -183,7 +189,7 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
         case Phase.HANDING_OVER, Succeeded():
             return _in(move, Phase.SWITCHING), [Switch(move.target)]
         case Phase.SWITCHING, Succeeded():
-            if move.durable:
+            if move.durable or move.takeover:
                 return _in(move, Phase.ACTIVATING), [Activate()]
             return _in(move, Phase.DRAINING), [Drain()]
         case Phase.ACTIVATING, Succeeded():
@@ -215,6 +221,9 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
         ):
             return _in(move, Phase.ROLLING_BACK, _why(move, event)), [Undo()]
 
+        # A target that dies right after a dead source leaves the topic to the next move.
+        case Phase.ACTIVATING, Refused() | TargetLost() | SourceLost() | TimedOut() if move.takeover:
+            return _in(move, Phase.DONE, _why(move, event)), [Retire()]
         # After it, stored messages exist in full at the target only: there is no way but forward.
         case Phase.ACTIVATING, Refused() | TargetLost() | SourceLost() | TimedOut():
             return replace(move, reason=_why(move, event)), [Activate()]

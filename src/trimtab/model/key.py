@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from trimtab.errors import BadInput
-from trimtab.model.placement import UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from trimtab.model.placement import Unit
-    from trimtab.model.workload import Rows, Workload
+Unit = Literal["topic", "client", "link"]  # what must stay together
+UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 
 
 class Key(NamedTuple):
@@ -59,26 +56,6 @@ class Routing(ABC):
     def carrier(self, topic: str, client: str) -> str:
         """The broker that carries the link between them; empty if none does."""
         return self.broker_of(self.key(topic, client))
-
-    def owners(self, workload: Workload, keys: Sequence[Key]) -> Rows:
-        """(L,) the row in ``keys`` of the key that every link of a workload belongs to; -1 where it is not there.
-
-        The same as ``key`` for every link, in columns.
-        """
-        links = workload.links
-        rows = {key: row for row, key in enumerate(keys)}
-        units: list[Unit] = [self.unit_of(name) for name in workload.topics.ids]
-        of_topic = [rows.get(Key("topic", name, ""), -1) for name in workload.topics.ids]
-        of_client = [rows.get(Key("client", "", name), -1) for name in workload.clients.ids]
-        if not len(links):
-            return np.zeros(0, np.int32)
-        unit = np.array([UNITS.index(each) for each in units], np.int8)[links.topic]
-        whole = unit == UNITS.index("topic")
-        owner = np.where(whole, np.array(of_topic, np.int32)[links.topic], np.array(of_client, np.int32)[links.client])
-        for link in np.flatnonzero(unit == UNITS.index("link")).tolist():
-            topic, client = workload.topics.ids[links.topic[link]], workload.clients.ids[links.client[link]]
-            owner[link] = rows.get(Key("link", topic, client), -1)
-        return np.asarray(owner, np.int32)
 
 
 @dataclass(frozen=True, slots=True)

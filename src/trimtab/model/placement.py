@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from trimtab.errors import BadTable
+from trimtab.model.key import UNITS as UNITS
+from trimtab.model.key import Unit as Unit
 
 if TYPE_CHECKING:
     from trimtab.model.workload import Rows
 
-Unit = Literal["topic", "client", "link"]  # what must stay together
-UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 UNPLACED: Final = -1
 
 

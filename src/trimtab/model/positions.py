@@ -22,14 +22,15 @@ def points(clients: Clients, brokers: Brokers) -> tuple[Floats, Floats]:
         columns = [[getattr(table, name) for name in names] for table in (clients, brokers)]
         if all(values is not None for table in columns for values in table):
             flat = names[0] == "x_km"
-            client, broker = (np.stack(table, axis=1) if flat else _on_sphere(*table) for table in columns)
+            client, broker = (np.stack(table, axis=1) if flat else on_sphere(*table) for table in columns)
             return client, broker
     names = ("x_km", "y_km") if any(table.x_km is not None for table in (clients, brokers)) else ("lat", "lon")
     table, name = next((table, name) for table in (clients, brokers) for name in names if getattr(table, name) is None)
     raise MissingColumn(table.name, name, table.present(), WHY)
 
 
-def _on_sphere(lat: Floats, lon: Floats) -> Floats:
+def on_sphere(lat: Floats, lon: Floats) -> Floats:
+    """Points of the unit sphere, from degrees."""
     up, around = np.radians(lat), np.radians(lon)
     return np.stack([np.cos(up) * np.cos(around), np.cos(up) * np.sin(around), np.sin(up)], axis=1)
 

@@ -28,6 +28,11 @@ class Histogram:
     def __init__(self, counts: Mapping[int, int] | None = None) -> None:
         self.counts: dict[int, int] = dict(counts or {})
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Histogram) and self.counts == other.counts
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
     def add(self, seconds: float) -> None:
         bucket = 0 if seconds <= SMALLEST_S else int((math.log(min(seconds, LARGEST_S)) - _BASE) * _SCALE)
         self.counts[bucket] = self.counts.get(bucket, 0) + 1

@@ -2,23 +2,25 @@
 
 A client reports what it published and received per topic; the agent adds those up, so that the hub gets one
 entry per topic of constant size, however many clients the topic has (Gupta, SEC'21, 3.2).
+
+A report is declared here and nowhere else; its JSON, Arrow and Spark forms follow from the declaration (``schema``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from trimtab.observe.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PART: Final = 500  # topics, and clients, in one message about a broker
 
 
-@dataclass(slots=True)
-class TopicReport:
+class TopicReport(msgspec.Struct, omit_defaults=True):
     """One topic at one broker, over one period. Counts add up over clients, and over brokers."""
 
     in_msgs: int = 0  # published by clients of this broker
@@ -30,40 +32,37 @@ class TopicReport:
     processed: int = 0  # by the topic's processor here
     dead: int = 0  # of those, given to the dead letters
     busy_s: float = 0.0  # CPU time of the processor
-    latency: Histogram = field(default_factory=Histogram)  # from publish to delivery
+    latency: Histogram = msgspec.field(default_factory=Histogram)  # from publish to delivery
+    result_msgs: int = 0  # published by the topic's processor here
+    result_bytes: int = 0
 
     def add(self, other: TopicReport) -> None:
-        self.in_msgs += other.in_msgs
-        self.in_bytes += other.in_bytes
-        self.out_msgs += other.out_msgs
-        self.out_bytes += other.out_bytes
-        self.publishers += other.publishers
-        self.subscribers += other.subscribers
-        self.processed += other.processed
-        self.dead += other.dead
-        self.busy_s += other.busy_s
+        for name in _NUMBERS:
+            if number := getattr(other, name):
+                setattr(self, name, getattr(self, name) + number)
         self.latency.merge(other.latency)
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self.latency.counts) or any(getattr(self, name) for name in _NUMBERS)
+
     def encode(self) -> dict[str, Any]:
-        """For JSON; what is zero is left out."""
-        named: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS if getattr(self, name)}
-        if self.latency.counts:
-            named["latency"] = self.latency.encode()
+        """For JSON; numbers that are zero are left out."""
+        named: dict[str, Any] = msgspec.to_builtins(self, enc_hook=encode_hook)
         return named
 
     @classmethod
     def decode(cls, named: dict[str, Any]) -> TopicReport:
-        numbers = {name: named[name] for name in _NUMBERS if name in named}
-        return cls(**numbers, latency=Histogram.decode(named.get("latency", [])))
+        return msgspec.convert(named, cls, dec_hook=decode_hook)
 
 
-_NUMBERS = (
-    "in_msgs", "in_bytes", "out_msgs", "out_bytes", "publishers", "subscribers", "processed", "dead", "busy_s",
-)  # fmt: skip
+_NUMBERS: Final = tuple(name for name in TopicReport.__struct_fields__ if name != "latency")
+
+Links = dict[str, dict[str, list[str]]]  # client -> topic -> roles
+Published = dict[str, dict[str, int]]  # client -> topic -> bytes
 
 
-@dataclass(slots=True)
-class BrokerReport:
+class BrokerReport(msgspec.Struct):
     """One broker over one period."""
 
     broker: str
@@ -77,25 +76,47 @@ class BrokerReport:
     in_bytes: int = 0
     out_msgs: int = 0
     out_bytes: int = 0
-    topics: dict[str, TopicReport] = field(default_factory=dict)
-    links: dict[str, dict[str, list[str]]] | None = None  # client -> topic -> roles; in some reports
+    topics: dict[str, TopicReport] = {}
+    # Only in reports that list who is there:
+    links: Links | None = None
+    published: Published | None = None  # through this broker since the list before; ``stock-BROKER``: by stock clients
+    stock_subscriptions: dict[str, int] | None = None  # topic -> subscriptions of stock clients
 
     def encode(self) -> dict[str, Any]:
-        named = {name: getattr(self, name) for name in self.__slots__ if name not in ("topics", "links")}
-        named["topics"] = {topic: report.encode() for topic, report in self.topics.items()}
-        return named if self.links is None else named | {"links": self.links}
-
-    def parts(self) -> Iterator[BrokerReport]:
-        """The same in parts that fit into a message each, and add up to it."""
-        names, clients = list(self.topics), list(self.links or ())
-        for at in range(0, max(len(names), len(clients), 1), PART):
-            topics = {name: self.topics[name] for name in names[at : at + PART]}
-            links = {name: self.links[name] for name in clients[at : at + PART]} if self.links is not None else None
-            whole = self if at == 0 else BrokerReport(self.broker, self.at, self.period_s)
-            yield replace(whole, topics=topics, links=links)
+        """For JSON."""
+        named: dict[str, Any] = msgspec.to_builtins(self, enc_hook=encode_hook)
+        return named
 
     @classmethod
     def decode(cls, named: dict[str, Any]) -> BrokerReport:
-        topics = {topic: TopicReport.decode(report) for topic, report in named.get("topics", {}).items()}
-        known = {name: named[name] for name in cls.__slots__ if name in named and name != "topics"}
-        return cls(**known, topics=topics)
+        return msgspec.convert(named, cls, dec_hook=decode_hook)
+
+    def parts(self) -> Iterator[BrokerReport]:
+        """The same in parts that fit into a message each, and add up to it."""
+        lists = (self.topics, self.links, self.published, self.stock_subscriptions)
+        for at in range(0, max([1, *(len(each) for each in lists if each)]), PART):
+            whole = self if at == 0 else BrokerReport(self.broker, self.at, self.period_s)
+            yield msgspec.structs.replace(
+                whole, topics=_some(self.topics, at), links=_some(self.links, at), published=_some(self.published, at),
+                stock_subscriptions=_some(self.stock_subscriptions, at),
+            )  # fmt: skip
+
+
+def _some(listed: Mapping[str, Any] | None, at: int) -> dict[str, Any] | None:
+    return None if listed is None else {name: listed[name] for name in list(listed)[at : at + PART]}
+
+
+def encode_hook(value: Any) -> Any:
+    """What msgspec cannot write by itself: histograms, and numbers of numpy."""
+    if isinstance(value, Histogram):
+        return value.encode()
+    for plain in (bool, int, float, str):
+        if isinstance(value, plain):
+            return plain(value)
+    raise NotImplementedError(f"a value of type {type(value).__name__} cannot be written as JSON")
+
+
+def decode_hook(kind: type, value: Any) -> Any:
+    if kind is Histogram:
+        return Histogram.decode(value)
+    raise NotImplementedError(f"a value of type {kind.__name__} cannot be read from JSON")

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Rows
 
 INSIDE: Final = "snapshot.json"  # in the zip file, beside the tables
-ABOUT: Final = "snapshot.about"  # the message that tells which parts are the newest measurement's
 PART: Final = 800_000  # bytes of a measurement in one message
 USAGE_S: Final = 10.0
-SLOTS: Final = 3  # measurements that are there at a time, so that one is not replaced while it is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +82,6 @@ def packed(at: float, tables: Mapping[str, pa.Table], usage: Mapping[str, Usage]
 def in_parts(data: bytes) -> list[bytes]:
     """Pieces that fit into a message each."""
     return [data[at : at + PART] for at in range(0, len(data), PART)]
-
-
-def messages(number: int, data: bytes) -> list[tuple[str, bytes]]:
-    """Subjects and contents to publish, in this order. Numbers grow."""
-    parts = in_parts(data)
-    subjects = [f"snapshot.part.{number % SLOTS}.{at}" for at in range(len(parts))]
-    about = json.dumps({"number": number, "parts": subjects, "bytes": len(data)}).encode()
-    return [*zip(subjects, parts, strict=True), (ABOUT, about)]
 
 
 def _dated(name: str) -> zipfile.ZipInfo:

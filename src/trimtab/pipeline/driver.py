@@ -67,6 +67,8 @@ class Done:
     indexed: bool
     took_s: float
     late_s: float  # from its time to its last result
+    left_out: int = 0  # rows that are too large for a message
+    reason: str = ""  # why the last of those was left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +320,7 @@ class Driver:
         return Execution(
             before.number + 1, before.upto, upto, datasets, self.subscriptions.version,
             datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
-            self._jetstream.info(RESULTS).last, done=False,
+            self._jetstream.info(RESULTS).last, done=False, left_out=before.left_out, reason=before.reason,
         )  # fmt: skip
 
     def _perform(self, name: str, execution: Execution, do: Do = at_once, *, repeated: bool = False) -> None:
@@ -340,14 +342,19 @@ class Driver:
         answer = self._answer(publish.grouped(sql, plan.query.columns), execution)
         return Question(answer, publications, subscriptions, indexed, began)
 
-    def _finish(self, name: str, execution: Execution, question: Question, counts: dict[str, int]) -> None:
+    def _finish(self, name: str, execution: Execution, question: Question, counts: publish.Counts) -> None:
+        if counts.left_out:
+            log.warning("channel %s: execution %d: %d rows left out: %s", name, execution.number, counts.left_out,
+                        counts.reason)  # fmt: skip
+            total = execution.left_out + counts.left_out
+            execution = replace(execution, left_out=total, reason=counts.reason)
         self._commit(name, execution)
         ended = time.time()
         late = ended - datetime.fromisoformat(execution.at).timestamp()
         self._told(
             Done(
-                name, execution.number, question.publications, question.subscriptions, counts["messages"],
-                counts["rows"], question.indexed, ended - question.began, late,
+                name, execution.number, question.publications, question.subscriptions, counts.messages,
+                counts.rows, question.indexed, ended - question.began, late, counts.left_out, counts.reason,
             )
         )  # fmt: skip
 
@@ -373,12 +380,12 @@ class Driver:
     def _answer(self, sql: str, execution: Execution) -> DataFrame:
         return self.spark.sql(with_time(sql, execution.at))
 
-    def _publish(self, name: str, execution: Execution, results: DataFrame, *, repeated: bool) -> dict[str, int]:
+    def _publish(self, name: str, execution: Execution, results: DataFrame, *, repeated: bool) -> publish.Counts:
         known: set[str] = set()
         if repeated:
             known = publish.already(self._jetstream, RESULTS, execution.results, name, execution.number)
-        send = publish.publisher(self._server, name, execution.number, execution.at, known)
-        return publish.total(results.rdd.mapPartitions(send).collect())
+        send = publish.publisher(self._server, name, execution, known)
+        return sum(results.rdd.mapPartitions(send).collect(), publish.Counts())
 
     def _commit(self, name: str, execution: Execution) -> None:
         self.ledger.write_channel(self._jetstream, name, replace(execution, done=True))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from trimtab.fleet.protocol import names, subjects
 from trimtab.fleet.protocol.types import ddl_name, schema_ddl
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ BAD: Final = "_bad"
 def streams_of(feed: Feed, app: str) -> dict[str, str]:
     """Streams at the hub that hold a feed's publications -> subject that each stores."""
     if feed.topics:  # one for each topic, shared by all feeds of it: NATS allows a subject in one stream only
-        return {f"feed={topic.replace('.', '=')}": f"t.{topic}" for topic in feed.topics}
-    return {f"feed@{app}@{feed.name}": f"feed.{app}.{feed.name}"}
+        return {f"feed={names.stream(topic)}": subjects.deliver(topic) for topic in feed.topics}
+    return {f"feed@{app}@{feed.name}": subjects.feed(app, feed.name)}
 
 
 def read(spark: SparkSession, server: Server, after: Positions, upto: Positions) -> DataFrame:

@@ -118,6 +118,8 @@ def _check(file: Path, ddl: str) -> None:
         raise BadInput(f"{file} is no Parquet file: {str(error).splitlines()[0]}") from None
     for column, kind in (each.split(" ", 1) for each in ddl.replace("MAP<INT, LONG>", "MAP").split(", ")):
         wanted = {"STRING": "text", "MAP": "a map"}.get(kind, "a number")
+        if column not in has.names and column in telemetry.ADDED:
+            continue
         if column not in has.names:
             raise BadInput(f"{file} has no column '{column}' ({wanted}); it has {', '.join(sorted(has.names))}: is it "
                            "history of telemetry?")  # fmt: skip
@@ -128,11 +130,13 @@ def _check(file: Path, ddl: str) -> None:
 
 def read(spark: SparkSession, history: Path, name: str) -> DataFrame:
     """A table of history."""
-    found = spark.read.option("recursiveFileLookup", True).option("pathGlobFilter", "*.parquet").parquet(
-        str(history / name)
-    )  # fmt: skip
+    options: dict[str, bool | str] = {"recursiveFileLookup": True, "pathGlobFilter": "*.parquet", "mergeSchema": True}
+    found = spark.read.options(**options).parquet(str(history / name))
     wanted = dict(spark.createDataFrame([], telemetry.TABLES[name]).dtypes)
-    return found.select(*(F.col(column).cast(kind).alias(column) for column, kind in wanted.items()))
+    for column in set(telemetry.ADDED) & set(wanted) - set(found.columns):  # older history does not have it
+        found = found.withColumn(column, F.lit(0))
+    rows = found.fillna(0, [column for column in telemetry.ADDED if column in wanted])
+    return rows.select(*(F.col(column).cast(kind).alias(column) for column, kind in wanted.items()))
 
 
 def _span(rows: DataFrame, since: float | None, until: float | None) -> tuple[float, float, int]:

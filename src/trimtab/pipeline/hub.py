@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
 from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import DeclareChannels
+from trimtab.fleet.protocol.entries import ChannelEntry
+from trimtab.fleet.protocol.streams import LEDGER
 from trimtab.fleet.site.launch import admin_connection
-from trimtab.pipeline import ledger
 from trimtab.pipeline.feeds import streams_of
 from trimtab.pipeline.nats.wire import Server
 
@@ -51,14 +53,14 @@ async def _prepare(fleet: Fleet, app: App) -> None:
                     discard=DiscardPolicy.OLD,
                 ))  # fmt: skip
         await _make(connection, StreamConfig(
-            name=ledger.STREAM, subjects=["ledger.*.*.*"], storage=StorageType.FILE, max_msgs_per_subject=1,
+            name=LEDGER, subjects=["ledger.*.*.*"], storage=StorageType.FILE, max_msgs_per_subject=1,
             allow_direct=True,
         ))  # fmt: skip
-        channels: dict[str, Any] = {
-            name: {"parameters": dict(each.parameters), "period_s": each.period_s, "retention_s": each.retention_s}
+        channels = {
+            name: ChannelEntry(app.name, dict(each.parameters), each.period_s, each.retention_s)
             for name, each in app.channels.items()
         }
-        await wire.ask(connection, "admin.channels", {"app": app.name, "channels": channels}, 30.0)
+        await wire.ask(connection, DeclareChannels(app.name, channels), 30.0)
     finally:
         await connection.close()
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from trimtab.fleet.protocol import subjects
+from trimtab.fleet.protocol.streams import LEDGER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trimtab.pipeline.nats.jetstream import JetStream
 
-STREAM: Final = "ledger"
 Positions = dict[str, int]  # stream -> sequence
 
 
@@ -33,6 +35,8 @@ class Execution:
     at: str = ""  # its time, for the query and the results
     results: int = 0  # place in the stream of results when it began
     done: bool = True
+    left_out: int = 0  # rows of all executions so far that were too large to be sent
+    reason: str = ""  # why the last of those was left out
 
     def fitting(self, feeds: Mapping[str, Positions], datasets: Mapping[str, Positions]) -> Execution:
         """The same for a channel that reads these, and streams that end here: one may have been made anew."""
@@ -60,8 +64,8 @@ class Ledger:
     @classmethod
     def read(cls, jetstream: JetStream, app: str) -> Ledger:
         ledger = cls(app)
-        state = jetstream.info(STREAM)
-        for rows in jetstream.read(STREAM, state.first, state.last):
+        state = jetstream.info(LEDGER)
+        for rows in jetstream.read(LEDGER, state.first, state.last):
             for subject, data in zip(rows.subject, rows.data, strict=True):
                 _, owner, kind, name = subject.decode().split(".")
                 if owner == app:
@@ -84,4 +88,4 @@ class Ledger:
 
     def _write(self, jetstream: JetStream, kind: str, name: str, entry: dict[str, Any]) -> None:
         data = json.dumps(entry).encode()
-        jetstream.publish([(f"ledger.{self.app}.{kind}.{name}", data, secrets.token_hex(12))])
+        jetstream.publish([(subjects.ledger(self.app, kind, name), data, secrets.token_hex(12))])

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trimtab.fleet.protocol.snapshots import messages
 from trimtab.fleet.protocol.streams import CONTROL, RESULTS, SUBSCRIPTIONS, TELEMETRY
-from trimtab.observe.snapshot import USAGE_S, Usage, messages, packed
+from trimtab.observe.snapshot import USAGE_S, Usage, packed
 from trimtab.pipeline import feeds, tables, telemetry
 from trimtab.pipeline.averages import TopicAverages
 from trimtab.pipeline.nats.jetstream import JetStream

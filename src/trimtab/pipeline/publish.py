@@ -2,18 +2,77 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from trimtab.fleet.protocol import subjects
 from trimtab.pipeline.nats.jetstream import JetStream
 from trimtab.pipeline.sql.share import RANK, SUB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from trimtab.pipeline.ledger import Execution
     from trimtab.pipeline.nats.wire import Server
 
-COUNTS: Final = ("subscriptions", "messages", "repeated", "rows", "too_large")
 MOST_BYTES: Final = 900_000  # of rows in one message; a result with more comes in parts
+SEPARATOR: Final = ", "  # between rows
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a part of an execution, or all of it, has sent."""
+
+    subscriptions: int = 0
+    messages: int = 0
+    repeated: int = 0  # messages that were stored already
+    rows: int = 0
+    left_out: int = 0  # rows that are too large for a message
+    reason: str = ""  # why the last of those was left out
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.subscriptions + other.subscriptions, self.messages + other.messages, self.repeated + other.repeated,
+            self.rows + other.rows, self.left_out + other.left_out, other.reason or self.reason,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The rows of one result by message; at least one message, also if all rows are left out."""
+
+    rows: list[list[str]]
+    left_out: int = 0
+    reason: str = ""
+
+    @classmethod
+    def of(cls, rows: Iterable[str]) -> Parts:
+        parts: list[list[str]] = [[]]
+        size = left_out = 0
+        reason = ""
+        for row in rows:
+            length = len(row.encode()) + len(SEPARATOR)
+            if length > MOST_BYTES:
+                left_out += 1
+                reason = f"a row of {length - len(SEPARATOR):,} bytes is over the limit of {MOST_BYTES:,}"
+                continue
+            if size + length > MOST_BYTES:
+                parts.append([])
+                size = 0
+            parts[-1].append(row)
+            size += length
+        return cls(parts, left_out, reason)
+
+    def message(self, part: int, execution: Execution) -> bytes:
+        """One message. Where there are several, each says where the first of them can be looked for in the stream."""
+        last = part == len(self.rows) - 1
+        head: dict[str, Any] = {"execution": execution.number, "at": execution.at, "part": part}
+        if len(self.rows) > 1:
+            head |= {"parts": len(self.rows), "after": execution.results}
+        if last and self.left_out:
+            head |= {"left_out": self.left_out, "reason": self.reason}
+        return f'{json.dumps(head)[:-1]}, "rows": [{SEPARATOR.join(self.rows[part])}]}}'.encode()
 
 
 def grouped(sql: str, columns: Sequence[str]) -> str:
@@ -25,51 +84,35 @@ def grouped(sql: str, columns: Sequence[str]) -> str:
 
 
 def publisher(
-    server: Server, channel: str, execution: int, at: str, known: Collection[str] = ()
-) -> Callable[[Iterable[Any]], Iterator[dict[str, int]]]:
+    server: Server, channel: str, execution: Execution, known: Collection[str] = ()
+) -> Callable[[Iterable[Any]], Iterator[Counts]]:
     """What a Spark task does with its share of the results, but for messages that are ``known``; answers with counts.
 
     The same results make the same messages, also where one is so large that it comes in parts.
     """
 
-    def publish(results: Iterable[Any]) -> Iterator[dict[str, int]]:
-        counts = dict.fromkeys(COUNTS, 0)
+    def publish(results: Iterable[Any]) -> Iterator[Counts]:
+        counts = Counts()
 
         def messages() -> Iterator[tuple[str, bytes, str]]:
             for sub, rows in results:
-                counts["subscriptions"] += 1
-                for part, some in enumerate(_parts(rows, counts)):
-                    identity = f"{channel}/{execution}/{sub}/{part}"
+                counts.subscriptions += 1
+                parts = Parts.of(rows)
+                counts.left_out += parts.left_out
+                counts.reason = parts.reason or counts.reason
+                for part, some in enumerate(parts.rows):
+                    identity = f"{channel}/{execution.number}/{sub}/{part}"
                     if identity in known:
                         continue
-                    counts["messages"] += 1
-                    counts["rows"] += len(some)
-                    head = f'{{"execution": {execution}, "at": "{at}", "part": {part}, "rows": ['
-                    data = f"{head}{', '.join(some)}]}}".encode()
-                    yield f"res.{channel}.{sub}", data, identity
+                    counts.messages += 1
+                    counts.rows += len(some)
+                    yield subjects.result(channel, sub), parts.message(part, execution), identity
 
         with JetStream(server) as jetstream:
-            counts["repeated"] = jetstream.publish(messages())
+            counts.repeated = jetstream.publish(messages())
         yield counts
 
     return publish
-
-
-def _parts(rows: list[str], counts: dict[str, int]) -> Iterator[list[str]]:
-    some: list[str] = []
-    size = 0
-    for row in rows:
-        length = len(row.encode())
-        if length > MOST_BYTES:
-            counts["too_large"] += 1
-            continue
-        if size + length > MOST_BYTES:
-            yield some
-            some, size = [], 0
-        some.append(row)
-        size += length
-    if some:
-        yield some
 
 
 def already(jetstream: JetStream, stream: str, after: int, channel: str, execution: int) -> set[str]:
@@ -83,11 +126,3 @@ def already(jetstream: JetStream, stream: str, after: int, channel: str, executi
                 if identity is not None and identity.startswith(wanted):
                     found.add(identity.decode())
     return found
-
-
-def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    whole = dict.fromkeys(COUNTS, 0)
-    for each in counts:
-        for name, value in each.items():
-            whole[name] += value
-    return whole

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from trimtab.fleet.protocol import coding, subjects
+from trimtab.fleet.protocol.hub_verbs import BackendRecord
 from trimtab.fleet.protocol.streams import BACKEND
 from trimtab.fleet.protocol.types import schema_ddl
 from trimtab.pipeline import feed_reader, feeds
@@ -89,10 +91,10 @@ class Subscriptions:
         elif last > self.version:
             for rows in jetstream.read(BACKEND, self.version + 1, last):
                 for seq, subject, data in zip(rows.seq, rows.subject, rows.data, strict=True):
-                    _, channel, identity = subject.decode().split(".")
-                    if channel in self._tables:
-                        event = json.loads(data)
-                        self._tables[channel].apply(identity, event["on"], event["params"], seq)
+                    found = subjects.backend_subscription(subject.decode())
+                    if found is not None and found[0] in self._tables:
+                        event = coding.decode(bytes(data), BackendRecord)
+                        self._tables[found[0]].apply(found[1], event.on, event.params, seq)
         self.version = last
 
     def _latest_events(self, version: int) -> DataFrame:
@@ -193,9 +195,10 @@ def latest_events(events: DataFrame) -> DataFrame:
 
 def subscriptions_of(latest: DataFrame, channel: str, parameters: dict[str, str]) -> DataFrame:
     """The subscriptions of a channel after all these events: ``_sub`` and a column for every parameter."""
-    own = latest.where(F.col("subject").startswith(f"be.{channel}."))
+    parts = [F.regexp_extract("subject", subjects.BACKEND_PATTERN, at) for at in (1, 2)]
+    own = latest.where(parts[0] == channel)
     text = F.from_json(F.col("data").cast("string"), "on BOOLEAN, params STRING")
-    known = own.select(F.element_at(F.split("subject", "[.]"), -1).alias(SUB), text.alias("_event")).where("_event.on")
+    known = own.select(parts[1].alias(SUB), text.alias("_event")).where("_event.on")
     return _with_params(known.select(SUB, F.col("_event.params").alias("_params")), parameters)
 
 

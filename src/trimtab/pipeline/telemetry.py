@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from trimtab.fleet.protocol import subjects
 from trimtab.observe.histogram import PER_OCTAVE, SMALLEST_S
+from trimtab.observe.report import BrokerReport, TopicReport
+from trimtab.observe.schema import columns, spark_ddl, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,25 +20,21 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _COUNTS: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes")
-_COUNTED: Final = ", ".join(f"{name} LONG" for name in _COUNTS)
+_WHEN: Final = ("at", "period_s", "broker")
 # Tables, also as history keeps them. ``at`` is the end of the period, in seconds since 1970.
-BROKERS: Final = (
-    f"at DOUBLE, period_s DOUBLE, broker STRING, cpu DOUBLE, memory_bytes LONG, connections LONG, {_COUNTED}"
-)
+BROKERS: Final = spark_ddl(BrokerReport, (*_WHEN, "cpu", "memory_bytes", "connections", *_COUNTS))
+ADDED: Final = ("result_msgs", "result_bytes")  # columns of topics that older history does not have
 TOPICS: Final = (
-    f"at DOUBLE, period_s DOUBLE, broker STRING, topic STRING, {_COUNTED}, processed LONG, busy_s DOUBLE, "
-    "latency MAP<INT, LONG>"
+    f"{spark_ddl(BrokerReport, _WHEN)}, topic STRING, {spark_ddl(TopicReport, (*_COUNTS, 'processed', 'busy_s'))}, "
+    f"latency MAP<INT, LONG>, {spark_ddl(TopicReport, ADDED)}"
 )
-LINKS: Final = "at DOUBLE, broker STRING, client STRING, topic STRING, role STRING"
+LINKS: Final = f"{spark_ddl(BrokerReport, ('at', 'broker'))}, client STRING, topic STRING, role STRING"
 TABLES: Final = {"brokers": BROKERS, "topics": TOPICS, "links": LINKS}
 
-_TOPIC: Final = ", ".join(f"{name}: LONG" for name in (*_COUNTS, "processed"))
-_REPORT: Final = (
-    f"broker STRING, at DOUBLE, period_s DOUBLE, cpu DOUBLE, memory_bytes LONG, connections LONG, {_COUNTED}, "
-    f"topics MAP<STRING, STRUCT<{_TOPIC}, busy_s: DOUBLE, latency: ARRAY<ARRAY<LONG>>>>, "
-    "links STRING"
-)
-_LINKS: Final = "MAP<STRING, MAP<STRING, ARRAY<STRING>>>"  # client -> topic -> roles
+# Lists of clients are long and mostly the same as before, so they are read only where they are needed.
+_TEXTS: Final = ("links", "published", "stock_subscriptions")
+_REPORT: Final = spark_ddl(BrokerReport, as_text=_TEXTS)
+_TYPES: Final = {name: spark_type(kind) for name, kind in columns(BrokerReport, _TEXTS).items()}
 SUMMED: Final = ("in_msgs", "in_bytes", "processed", "busy_s")
 HALVES: Final = ("early", "late")
 CHANNEL: Final = "channel:"  # before CHANNEL:SUBSCRIPTION, in the place of a topic's name
@@ -60,45 +59,68 @@ def brokers(said: DataFrame) -> DataFrame:
 def topics(said: DataFrame) -> DataFrame:
     """``TOPICS``: one row for each topic of each report."""
     each = said.select("at", "period_s", "broker", F.explode("topics").alias("topic", "of"))
-    numbers = [F.coalesce(F.col(f"of.{name}"), F.lit(0)).alias(name) for name in (*_COUNTS, "processed")]
+    numbers = {
+        name: F.coalesce(F.col(f"of.{name}"), F.lit(0)).alias(name)
+        for name in (*_COUNTS, "processed", "busy_s", *ADDED)
+    }
     pairs = F.expr("transform(coalesce(of.latency, array()), pair -> struct(CAST(pair[0] AS INT), pair[1]))")
+    latency = F.map_from_entries(pairs).alias("latency")
     return each.select(
-        "at", "period_s", "broker", "topic", *numbers, F.coalesce("of.busy_s", F.lit(0.0)).alias("busy_s"),
-        F.map_from_entries(pairs).alias("latency"),
+        "at", "period_s", "broker", "topic", *(numbers[name] for name in (*_COUNTS, "processed", "busy_s")), latency,
+        *(numbers[name] for name in ADDED),
     )  # fmt: skip
 
 
 def links(said: DataFrame) -> DataFrame:
     """``LINKS``: who is there and has which topics open; a client without any has a row without a topic."""
-    listed = said.where("links IS NOT NULL").select("at", "broker", F.from_json("links", _LINKS).alias("links"))
+    listed = said.where("links IS NOT NULL").select("at", "broker", _listed("links"))
     clients = listed.select("at", "broker", F.explode("links").alias("client", "open"))
     opened = clients.select("at", "broker", "client", F.explode_outer("open").alias("topic", "roles"))
     return opened.select("at", "broker", "client", "topic", F.explode_outer("roles").alias("role"))
 
 
+def published(said: DataFrame) -> DataFrame:
+    """``at``, ``broker``, ``client``, ``topic``, ``bytes``: published through the broker since its list before."""
+    listed = said.where("published IS NOT NULL").select("at", "broker", _listed("published"))
+    clients = listed.select("at", "broker", F.explode("published").alias("client", "sent"))
+    return clients.select("at", "broker", "client", F.explode("sent").alias("topic", "bytes"))
+
+
+def stock_subscriptions(said: DataFrame) -> DataFrame:
+    """``at``, ``broker``, ``topic``, ``subscriptions``: those of plain NATS and MQTT clients."""
+    listed = said.where("stock_subscriptions IS NOT NULL").select("at", "broker", _listed("stock_subscriptions"))
+    return listed.select("at", "broker", F.explode("stock_subscriptions").alias("topic", "subscriptions"))
+
+
+def _listed(name: str) -> Column:
+    return F.from_json(name, _TYPES[name]).alias(name)
+
+
 def results(messages: DataFrame) -> DataFrame:
     """``TOPICS`` of channel results, a second each: the hub stores them, whichever brokers they go to."""
-    parts = F.split("subject", "[.]")
     each = messages.select(
-        F.ceil(F.col("time").cast("double")).cast("double").alias("at"), _channel(parts).alias("topic"),
+        F.ceil(F.col("time").cast("double")).cast("double").alias("at"), _channel(subjects.RESULT_PATTERN),
         F.length("data").cast("long").alias("size"),
     )  # fmt: skip
     zero = F.lit(0).cast("long")
     return each.groupBy("at", "topic").agg(F.count("*").alias("in_msgs"), F.sum("size").alias("in_bytes")).select(
         "at", F.lit(1.0).alias("period_s"), F.lit("").alias("broker"), "topic", "in_msgs", "in_bytes",
         zero.alias("out_msgs"), zero.alias("out_bytes"), zero.alias("processed"), F.lit(0.0).alias("busy_s"),
-        F.expr("CAST(map() AS MAP<INT, LONG>)").alias("latency"),
+        F.expr("CAST(map() AS MAP<INT, LONG>)").alias("latency"), *(zero.alias(name) for name in ADDED),
     )  # fmt: skip
 
 
 def subscriptions(messages: DataFrame) -> DataFrame:
     """Client, topic and role of channel subscriptions, from the messages of the stream that holds them."""
-    parts = F.split("subject", "[.]")
-    return messages.select(parts[3].alias("client"), _channel(parts).alias("topic"), F.lit("sub").alias("role"))
+    pattern = subjects.SUBSCRIBER_PATTERN
+    client = F.regexp_extract("subject", pattern, 3).alias("client")
+    return messages.select(client, _channel(pattern), F.lit("sub").alias("role"))
 
 
-def _channel(parts: Column) -> Column:
-    return F.concat(F.lit(CHANNEL), parts[1], F.lit(":"), parts[2])
+def _channel(pattern: str) -> Column:
+    """In the place of a topic, from the parts of a subject."""
+    channel, identity = (F.regexp_extract("subject", pattern, at) for at in (1, 2))
+    return F.concat(F.lit(CHANNEL), channel, F.lit(":"), identity).alias("topic")
 
 
 def current_links(rows: DataFrame, channels: DataFrame) -> DataFrame:

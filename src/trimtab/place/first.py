@@ -10,12 +10,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from trimtab.errors import UnknownName
-from trimtab.model.ids import Ids
-from trimtab.model.positions import km_between, points
-from trimtab.model.workload import Brokers, Clients
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,8 +80,11 @@ class FirstPlacement:
 
 
 def _nearest(candidates: list[Candidate], position: tuple[float, float]) -> str:
+    import numpy as np  # not for a hub that goes by another rule
+
+    from trimtab.model.positions import km_between, on_sphere
+
     places = np.array([each.position for each in candidates], float)
-    brokers = Brokers(Ids([each.name for each in candidates]), lat=places[:, 0], lon=places[:, 1])
     here = np.array([position], float)
-    client, broker = points(Clients(Ids(["newcomer"]), lat=here[:, 0], lon=here[:, 1]), brokers)
-    return candidates[int(km_between(client, broker)[0].argmin())].name
+    distance = km_between(on_sphere(here[:, 0], here[:, 1]), on_sphere(places[:, 0], places[:, 1]))
+    return candidates[int(distance[0].argmin())].name

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trimtab.model.judgement import TOLERANCE, Delay, Judgement, Load, Moves, Violation
+from trimtab.model.owners import link_owners
 from trimtab.model.placement import UNPLACED
 from trimtab.model.workload import PUB, SUB
 from trimtab.place.client.bounds import least_moves
@@ -51,7 +52,7 @@ def judge_routing(workload: Workload, routing: RoutingTable) -> Judgement:
     """The same for a fleet whose topics are placed by different units."""
     keys = list(routing.brokers)
     rows = workload.brokers.ids.find([routing.brokers[key] or None for key in keys])
-    owner = routing.owners(workload, keys)
+    owner = link_owners(workload, routing, keys)
     carrier = np.where(owner >= 0, rows[owner], UNPLACED).astype(np.int32) if len(keys) else owner
     traffic, brokers = Traffic.of(workload), len(workload.brokers)
     subscribes = workload.links.role == SUB

@@ -8,17 +8,18 @@ spool; the target then drops what the source has done and goes on with the rest.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from trimtab.fleet import tasks
 from trimtab.fleet.broker.processing.processor import TopicProcessor
-from trimtab.fleet.protocol import names
-from trimtab.fleet.protocol.message import MESSAGE_ID, PREFIX, Message, stamped
+from trimtab.fleet.protocol import subjects
+from trimtab.fleet.protocol.message import MESSAGE_ID, Message, as_reply, copied, copy_reply, identified, stamped
 from trimtab.fleet.protocol.streams import ACK_S
 from trimtab.migrate.catchup import Catchup
 from trimtab.observe.report import TopicReport
@@ -28,11 +29,29 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-    from trimtab.fleet.protocol.registry import Topic
+    from trimtab.fleet.protocol.entries import Topic
 
 log = logging.getLogger("trimtab.agent")
 REASON: Final = "Trimtab-Reason"
 MOST_ALONG: Final = 100_000  # messages kept while listening along
+
+
+class KeptMessage(msgspec.Struct, array_like=True):
+    """A message that is handed over; without a stamp if it is anonymous."""
+
+    data: bytes
+    stamp: str
+
+
+class HostState(msgspec.Struct):
+    """All that a successor needs to go on."""
+
+    identity: str  # whose results they are
+    results: int  # how many there were
+    positions: dict[str, int]  # source -> its last message that has been dealt with
+    given_up: dict[str, list[int]]  # source -> numbers of earlier messages that may still come
+    held: list[KeptMessage]  # came before the ones in front of them
+    spool: list[KeptMessage]
 
 
 class Host:
@@ -41,7 +60,6 @@ class Host:
     def __init__(self, connection: Nats, broker: str, topic: Topic) -> None:
         self.topic = topic
         self.live = False
-        self.fresh = TopicReport()  # since the last report
         self._connection = connection
         self._broker = broker
         if topic.unit != "topic":  # a publisher comes and goes, and what it sent elsewhere is not missing here
@@ -54,7 +72,8 @@ class Host:
         self._subscriptions: list[Subscription] = []
         self._identity = secrets.token_hex(6)  # whose results these are; goes along in a handover
         self._results = 0
-        self._counted = (0, 0, 0.0)
+        self._counted = (0, 0, 0.0)  # processed, dead and busy seconds of all reports so far
+        self._fresh = TopicReport()  # results since the last report
         self._acks: dict[tuple[str, int], str] = {}  # (source, number) -> where its publisher waits for an answer
         self._outbox: asyncio.Queue[tuple[Message, bytes | None]] = asyncio.Queue()
         self._storing: asyncio.Task[None] | None = None
@@ -70,11 +89,11 @@ class Host:
         self.live = live
         name = self.topic.name
         if self.topic.unit == "topic":
-            await self._listen(names.work(name), self._on_work)
+            await self._listen(subjects.work(name), self._on_work)
         else:  # at its publishers' homes, all with the same spool
-            await self._listen(names.home(self._broker, name), self._on_work)
+            await self._listen(subjects.home(self._broker, name), self._on_work)
             if self.topic.spool:
-                await self._listen(names.spool(name), self._on_copy)
+                await self._listen(subjects.spool(name), self._on_copy)
         if self.topic.persistent:
             self._storing = asyncio.create_task(self._store_results())
         await self._connection.flush()
@@ -82,35 +101,31 @@ class Host:
     async def _listen(self, subject: str, handle: Any) -> None:
         self._subscriptions.append(await self._connection.subscribe(subject, cb=handle))
 
-    async def release(self) -> dict[str, Any]:
+    async def release(self) -> HostState:
         """Stop, finish what has come, and tell all a successor needs."""
         self.live = False  # what comes from now on is the target's; it is kept in case the move comes to nothing
         held: list[Any] = self._catchup.held()
         await self._processor.drained()
         await self._outbox.join()
         await self._connection.flush()
-        return {
-            "identity": self._identity,
-            "results": self._results,
-            "positions": self._catchup.positions(),
-            "given_up": self._catchup.given_up(),
-            "held": [_packed(message) for message in held],
-            "spool": [_packed(message) for message in self._processor.spool],
-        }
+        return HostState(
+            self._identity, self._results, self._catchup.positions(), self._catchup.given_up(),
+            [_kept(message) for message in held], [_kept(message) for message in self._processor.spool],
+        )  # fmt: skip
 
-    async def take(self, state: dict[str, Any]) -> None:
+    async def take(self, state: HostState) -> None:
         """Go on where the source stopped."""
         if self.live:
             return
-        self._identity, self._results = state["identity"], int(state["results"])
-        for packed in state["spool"]:
-            self._processor.remember(_unpacked(self.topic.name, packed))
-        self._catchup.resume({source: int(number) for source, number in state["positions"].items()}, state["given_up"])
+        self._identity, self._results = state.identity, state.results
+        for kept in state.spool:
+            self._processor.remember(stamped(self.topic.name, kept.data, kept.stamp))
+        self._catchup.resume(state.positions, state.given_up)
         for known in [known for known in self._acks if self._catchup.done(*known)]:  # the source has stored these
             await self._connection.publish(self._acks.pop(known), b"{}")
         self.live = True
-        for packed in state["held"]:
-            self._accept(_unpacked(self.topic.name, packed))
+        for kept in state.held:
+            self._accept(stamped(self.topic.name, kept.data, kept.stamp))
         self._catch_up()
 
     async def resume(self) -> None:
@@ -141,10 +156,11 @@ class Host:
                 self._submit(message)  # type: ignore[arg-type]
 
     def report(self) -> TopicReport:
-        """What was processed since the last time."""
+        """What was processed, and which results were published, since the last time."""
+        report, self._fresh = self._fresh, TopicReport()
+        processed, dead, busy_s = self._counted
         now = (self._processor.processed, self._processor.dead, self._processor.busy_s)
-        report = TopicReport(processed=now[0] - self._counted[0], dead=now[1] - self._counted[1],
-                             busy_s=now[2] - self._counted[2])  # fmt: skip
+        report.processed, report.dead, report.busy_s = now[0] - processed, now[1] - dead, now[2] - busy_s
         self._counted = now
         return report
 
@@ -154,11 +170,8 @@ class Host:
         await self._connection.flush()
 
     async def _on_work(self, raw: Msg) -> None:
-        stamp = raw.reply.removeprefix(PREFIX)
-        if raw.headers and MESSAGE_ID in raw.headers:  # its publisher waits for an answer at the reply subject
-            stamp = raw.headers[MESSAGE_ID]
-        message = stamped(self.topic.name, raw.data, stamp)
-        if self.topic.persistent and raw.reply:
+        message = identified(self.topic.name, raw.data, raw.reply, raw.headers)
+        if self.topic.persistent and raw.reply:  # its publisher waits there for an answer
             known = (message.source, message.number)
             if self.live and self._catchup.done(*known) and known not in self._acks:
                 await self._connection.publish(raw.reply, b"{}")
@@ -172,9 +185,9 @@ class Host:
 
     async def _on_copy(self, raw: Msg) -> None:
         """Another broker's publisher sent it, and its home processes it; here it only joins the spool."""
-        origin, _, stamp = raw.reply.removeprefix(PREFIX).partition(".")
+        origin, message = copied(self.topic.name, raw.data, raw.reply)
         if origin != self._broker:
-            self._processor.remember(stamped(self.topic.name, raw.data, stamp))
+            self._processor.remember(message)
 
     def _accept(self, message: Message) -> None:
         for ready in self._catchup.accept(message, time.monotonic()):
@@ -183,15 +196,20 @@ class Host:
     def _submit(self, message: Message) -> None:
         self._processor.submit(message)
         if self.topic.unit != "topic" and self.topic.spool:
-            self._send(names.spool(self.topic.name), message.data, f"{PREFIX}{self._broker}.{message.stamp}")
+            self._send(subjects.spool(self.topic.name), message.data, copy_reply(self._broker, message))
 
     def _on_result(self, message: Message, result: bytes | None) -> None:
         if self.topic.persistent:
             self._outbox.put_nowait((message, result))
         elif result is not None:
             self._results += 1
-            stamp = f"{message.stamp}.{self._identity}.{self._results}" if message.source else ""
-            self._send(names.deliver(self.topic.name), result, f"{PREFIX}{stamp}" if stamp else "")
+            stamp = message.result_stamp(self._identity, self._results)
+            self._send(subjects.deliver(self.topic.name), result, as_reply(stamp))
+            self._count(result)
+
+    def _count(self, result: bytes) -> None:
+        self._fresh.result_msgs += 1
+        self._fresh.result_bytes += len(result)
 
     def _on_dead(self, message: Message, reason: str) -> None:
         headers = {
@@ -199,7 +217,7 @@ class Host:
             "Trimtab-Publisher": message.publisher,
             "Trimtab-Seq": str(message.seq),
         }
-        self._send(names.dead(self.topic.name), message.data, "", headers)
+        self._send(subjects.dead(self.topic.name), message.data, "", headers)
         if self.topic.persistent:
             self._outbox.put_nowait((message, None))
 
@@ -222,20 +240,19 @@ class Host:
 
     async def _store(self, message: Message, result: bytes) -> None:
         self._results += 1
-        stamp = f"{message.stamp}.{self._identity}.{self._results}"
+        # A message that came without identity has none to give, and its result is stored without message id.
+        stamp = message.result_stamp(self._identity, self._results)
+        headers = {MESSAGE_ID: stamp} if stamp else None
         while True:
             try:
                 await self._connection.request(
-                    names.keep(self._broker, self.topic.name), result, timeout=1.0, headers={MESSAGE_ID: stamp}
+                    subjects.keep(self._broker, self.topic.name), result, timeout=1.0, headers=headers
                 )
+                self._count(result)
                 return
             except Exception:  # the store is away; the message must not be
                 await asyncio.sleep(0.1)
 
 
-def _packed(message: Message) -> list[str]:
-    return [base64.b64encode(message.data).decode(), message.stamp if message.source else ""]
-
-
-def _unpacked(topic: str, packed: list[str]) -> Message:
-    return stamped(topic, base64.b64decode(packed[0]), packed[1])
+def _kept(message: Message) -> KeptMessage:
+    return KeptMessage(message.data, message.stamp if message.source else "")

@@ -7,25 +7,43 @@ twice. What a move leaves behind when somebody dies in the middle is put right b
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from trimtab.errors import BadInput
-from trimtab.fleet.broker.host import Host
+from trimtab.fleet.broker.host import Host, HostState
 from trimtab.fleet.broker.store import Store
-from trimtab.fleet.protocol import wire
-from trimtab.fleet.protocol.registry import Topic
+from trimtab.fleet.protocol import coding, wire
+from trimtab.fleet.protocol.agent_verbs import (
+    ActivateTopic,
+    HostTopic,
+    PrepareTopic,
+    Released,
+    ReleaseTopic,
+    ResumeTopic,
+    RetireTopic,
+    SourceClosed,
+    TakeState,
+)
+from trimtab.fleet.protocol.registry import topic_entry
+from trimtab.fleet.protocol.request import Done
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable
 
     from nats.aio.client import Client as Nats
 
+    from trimtab.fleet.protocol.entries import Topic
     from trimtab.fleet.protocol.registry import Registry
+    from trimtab.fleet.protocol.request import Handler
 
-    Handler = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
+    class _Order(Protocol):
+        @property
+        def topic(self) -> str | Topic: ...
+
+    Q = TypeVar("Q", bound=_Order)
+    R = TypeVar("R")
 
 log = logging.getLogger("trimtab.agent")
 CHUNK: Final = 400_000  # of a handover, in characters of JSON
@@ -52,18 +70,24 @@ class Hosting:
         self._swept = -1e9
         self._changing = asyncio.Lock()
 
-    def orders(self) -> dict[str, Handler]:
+    def handlers(self) -> list[Handler]:
         """What a move or the keeper may order."""
-        orders = {
-            "host": self.host, "prepare": self.prepare, "release": self.release, "take": self.take,
-            "closed": self.closed, "activate": self.activate, "retire": self.retire, "resume": self.resume,
-        }  # fmt: skip
-        return {verb: self._noting(handle) for verb, handle in orders.items()}
+        return [
+            HostTopic.answered_by(self._noting(self.host)),
+            PrepareTopic.answered_by(self._noting(self.prepare)),
+            ReleaseTopic.answered_by(self._noting(self.release)),
+            TakeState.answered_by(self._noting(self.take)),
+            SourceClosed.answered_by(self._noting(self.closed)),
+            ActivateTopic.answered_by(self._noting(self.activate)),
+            RetireTopic.answered_by(self._noting(self.retire)),
+            ResumeTopic.answered_by(self._noting(self.resume)),
+        ]
 
-    def _noting(self, handle: Handler) -> Handler:
-        async def noted(question: dict[str, Any]) -> dict[str, Any]:
-            self._ordered[question["topic"]] = time.monotonic()
-            return await handle(question)
+    def _noting(self, handle: Callable[[Q], Awaitable[R]]) -> Callable[[Q], Awaitable[R]]:
+        async def noted(order: Q) -> R:
+            topic = order.topic if isinstance(order.topic, str) else order.topic.name
+            self._ordered[topic] = time.monotonic()
+            return await handle(order)
 
         return noted
 
@@ -74,15 +98,15 @@ class Hosting:
     async def settle(self) -> None:
         """Serve the processors that should be here. Those in a move are left to the move."""
         async with self._changing:
-            for topic in self._registry.topics():
+            topics = self._registry.topics()
+            for topic in topics.values():
                 if topic.processor and (topic.broker == self._broker or topic.unit != "topic"):
                     try:
                         await self._serve(topic, live=True)
                     except BadInput as error:
                         log.error("topic %s: %s", topic.name, error)
-            known = {topic.name for topic in self._registry.topics()}
-            for name in [name for name in self.hosts if name not in known and self.hosts[name].live]:
-                if self._registry.at(f"topic.{name}"):  # deleted, not merely unheard of yet
+            for name in [name for name in self.hosts if name not in topics and self.hosts[name].live]:
+                if self._registry.at(topic_entry(name)):  # deleted, not merely unheard of yet
                     await self.hosts.pop(name).stop()
 
     async def _serve(self, topic: Topic, *, live: bool) -> None:
@@ -97,7 +121,7 @@ class Hosting:
 
     def check(self) -> None:
         """Whether all is served here that every broker must serve."""
-        for topic in self._registry.topics():
+        for topic in self._registry.topics().values():
             if topic.processor and topic.unit != "topic" and topic.name not in self.hosts:
                 raise BadInput(
                     f"'{self._broker}' cannot run '{topic.processor}', the processor of topic '{topic.name}'"
@@ -106,22 +130,23 @@ class Hosting:
     async def sweep(self) -> None:
         """Put right what a move left behind when somebody died in the middle: the registry has the last word."""
         for name, host in list(self.hosts.items()):
-            record = self._registry.get(f"topic.{name}")
-            if record is None or record["unit"] != "topic" or self._in_move(name):
+            topic = self._registry.find_topic(name)
+            if topic is None or topic.unit != "topic" or self._in_move(name):
                 continue
-            if record["broker"] == self._broker:
+            if topic.broker == self._broker:
                 await host.resume()
             else:
-                log.info("topic %s is at %s now", name, record["broker"])
+                log.info("topic %s is at %s now", name, topic.broker)
                 await self.hosts.pop(name).stop()
         if time.monotonic() - self._swept > SWEEP_S:
             self._swept = time.monotonic()
             for name in await self.store.topics(self._broker):
-                record = self._registry.get(f"topic.{name}")
-                if self._in_move(name) or not self._registry.at(f"topic.{name}"):
+                topic = self._registry.find_topic(name)
+                if self._in_move(name) or not self._registry.at(topic_entry(name)):
                     continue
-                if record is None or record["broker"] != self._broker:
-                    log.info("the stored messages of topic %s are %s", name, record["broker"] if record else "deleted")
+                if topic is None or topic.broker != self._broker:
+                    where = f"at {topic.broker} now" if topic else "no longer needed: it was deleted"
+                    log.info("the stored messages of topic %s are %s", name, where)
                     await self.store.delete(name, self._broker)
                 elif not await self.store.is_open(name, self._broker):
                     await self.store.open(name, self._broker)
@@ -130,9 +155,9 @@ class Hosting:
         """What the hub last said may be old; an order of a move is news."""
         return topic in self.moving or time.monotonic() - self._ordered.get(topic, -1e9) < ORDERED_S
 
-    async def host(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def host(self, order: HostTopic) -> Done:
         """A new topic: refuse what cannot be served."""
-        topic = Topic(question["topic"], **question["record"])
+        topic = order.topic
         async with self._changing:
             if topic.persistent:
                 await self.store.create(topic.name, self._broker, topic.replicas)
@@ -143,88 +168,91 @@ class Hosting:
                     if topic.persistent:
                         await self.store.delete(topic.name, self._broker)
                     raise
-        return {}
+        return Done()
 
-    async def prepare(self, question: dict[str, Any]) -> dict[str, Any]:
-        topic = Topic(question["topic"], **question["record"])
+    async def prepare(self, order: PrepareTopic) -> Done:
+        topic = order.topic
         async with self._changing:
             if topic.processor:
                 await self._serve(topic, live=False)
         if topic.persistent:
-            self._prepared[topic.name] = question["id"]
-            await self.store.copy(topic.name, question["source"], self._broker, topic.replicas)
+            self._prepared[topic.name] = order.move
+            await self.store.copy(topic.name, order.source, self._broker, topic.replicas)
         if topic.processor:
             await self._heard_everywhere()
-        return {}
+        return Done()
 
-    async def release(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def release(self, order: ReleaseTopic) -> Released:
         """Stop serving the topic and give its state to the target."""
-        name, target = question["topic"], question["target"]
+        name, move, target = order.topic, order.move, order.target
         host = self.hosts.get(name)
         topic = self._registry.topic(name)
         if host is not None:
-            state = json.dumps(await host.release())
-            parts = [state[at : at + CHUNK] for at in range(0, len(state), CHUNK)] or [""]
+            state = coding.to_json(await host.release()).decode()
+            parts = [state[at : at + CHUNK] for at in range(0, len(state), CHUNK)]
             for number, part in enumerate(parts):
-                piece = {"topic": name, "move": question["id"], "part": number, "of": len(parts), "state": part}
-                await wire.ask(self._connection, f"ask.{target}.take", piece, 5.0)
+                await wire.ask(self._connection, TakeState(move, name, number, len(parts), part), 5.0, broker=target)
         if not topic.persistent:
-            return {}
+            return Released()
         closed = await self.store.close(name, self._broker)
-        ahead = {"id": question["id"], "topic": name, "closed": closed}
-        await self._connection.publish(f"ask.{target}.closed", json.dumps(ahead).encode())
-        return closed
+        await wire.tell(self._connection, SourceClosed(move, name, closed), broker=target)
+        return Released(closed)
 
-    async def take(self, question: dict[str, Any]) -> dict[str, Any]:
-        parts = self._parts.setdefault(question["move"], [])
-        if question["part"] == 0:
+    async def take(self, order: TakeState) -> Done:
+        parts = self._parts.setdefault(order.move, [])
+        if order.part == 0:
             parts.clear()
-        parts.append(question["state"])
-        if len(parts) == question["of"]:
-            del self._parts[question["move"]]
-            host = self.hosts.get(question["topic"])
+        parts.append(order.state)
+        if len(parts) == order.parts:
+            del self._parts[order.move]
+            host = self.hosts.get(order.topic)
             if host is None:
-                raise BadInput(f"'{self._broker}' was not prepared for topic '{question['topic']}'")
-            await host.take(json.loads("".join(parts)))
-        return {}
+                raise BadInput(f"'{self._broker}' was not prepared for topic '{order.topic}'")
+            await host.take(coding.decode("".join(parts).encode(), HostState))
+        return Done()
 
-    async def closed(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def closed(self, order: SourceClosed) -> Done:
         """The source has closed: open at once, while the hub still changes the route.
 
         Nobody publishes here before the route has changed, so this may be undone; ``activate`` makes sure of it.
         """
-        if self._prepared.pop(question["topic"], None) == question["id"]:
-            await self.store.finish(question["topic"], self._broker, question["closed"])
-        return {}
+        if self._prepared.pop(order.topic, None) == order.move:
+            await self.store.finish(order.topic, self._broker, order.closed)
+        return Done()
 
-    async def activate(self, question: dict[str, Any]) -> dict[str, Any]:
-        name = question["topic"]
+    async def activate(self, order: ActivateTopic) -> Done:
+        name = order.topic
         self._prepared.pop(name, None)
+        topic = self._registry.find_topic(name)
+        if topic is not None and not topic.persistent:  # its source is dead, and has handed nothing over
+            if name in self.hosts:
+                await self.hosts[name].resume()
+            return Done()
         # Closing again is harmless, and tells what an executor that was killed has forgotten.
-        closed = question.get("closed") or await self.store.close(name, question["source"])
+        closed = order.closed or await self.store.close(name, order.source)
         await self.store.finish(name, self._broker, closed)
-        return {}
+        return Done()
 
-    async def retire(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def retire(self, order: RetireTopic) -> Done:
         """Forget the topic; what it has here is served elsewhere."""
-        name = question["topic"]
-        record = self._registry.get(f"topic.{name}")
-        if record is not None and record["broker"] == self._broker and question.get("target") != self._broker:
-            return {}  # the newest word is that it belongs here
+        name = order.topic
+        topic = self._registry.find_topic(name)
+        if topic is not None and topic.broker == self._broker and order.target != self._broker:
+            return Done()  # the newest word is that it belongs here
         host = self.hosts.pop(name, None)
         if host is not None:
             await host.stop()
-        if record is None or record["persistent"]:
+        if topic is None or topic.persistent:
             await self.store.delete(name, self._broker)
-        return {}
+        return Done()
 
-    async def resume(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def resume(self, order: ResumeTopic) -> Done:
         """Serve the topic as before a move that came to nothing."""
-        name = question["topic"]
+        name = order.topic
         if name in self.hosts:
             await self.hosts[name].resume()
         else:
             await self.settle()
         if self._registry.topic(name).persistent and not await self.store.is_open(name, self._broker):
             await self.store.open(name, self._broker)
-        return {}
+        return Done()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from trimtab.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     Match = Callable[[str, str], bool]  # topic, client
 
@@ -54,7 +54,7 @@ class Links:
         if not roles:
             self._forget(topic, client)
 
-    def heard_of(self, client: str, roles: dict[str, list[str]]) -> None:
+    def heard_of(self, client: str, roles: Mapping[str, Sequence[str]]) -> None:
         """The client lists all its links here, topic by topic: what is missing has ended."""
         for topic, each in roles.items():
             for role in each:

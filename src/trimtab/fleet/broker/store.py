@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.js.api import (
     AckPolicy,
@@ -28,7 +28,8 @@ from nats.js.api import (
 from nats.js.errors import APIError, BadRequestError, NotFoundError, ServerError
 
 from trimtab.errors import BadInput, Unreachable
-from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol import names, subjects
+from trimtab.fleet.protocol.agent_verbs import Closed
 from trimtab.fleet.protocol.streams import ACK_S
 
 if TYPE_CHECKING:
@@ -70,10 +71,10 @@ class Store:
             raise BadInput(f"topic '{topic}' cannot be stored at '{target}': {error.description}") from None
         await self._level(topic, source, target)
 
-    async def close(self, topic: str, source: str) -> dict[str, Any]:
+    async def close(self, topic: str, source: str) -> Closed:
         """The source takes no more messages; what the target must have before it may open."""
         config = (await self.at(source).stream_info(names.stream(topic))).config
-        config.subjects = [f"retired.{source}.{topic}"]
+        config.subjects = [subjects.retired(source, topic)]
         # It goes on republishing: what waits in the server to be stored is stored and acknowledged after this.
         last = (await self.at(source).update_stream(config)).state.last_seq
         while True:  # until nothing is left that waited
@@ -86,22 +87,22 @@ class Store:
         for consumer in await self.at(source).consumers_info(names.stream(topic)):
             if consumer.config.durable_name:
                 read[consumer.config.durable_name] = consumer.ack_floor.stream_seq if consumer.ack_floor else 0
-        return {"last": last if state.messages else 0, "read": read}
+        return Closed(last if state.messages else 0, read)
 
-    async def finish(self, topic: str, target: str, closed: dict[str, Any]) -> None:
+    async def finish(self, topic: str, target: str, closed: Closed) -> None:
         """After ``close``: once the last messages are at the target it opens, then readers get their positions.
 
         May be called again after it was cut off anywhere.
         """
         stream = names.stream(topic)
         info = await self.at(target).stream_info(stream)
-        if info.config.subjects != [names.keep(target, topic)]:
-            while await self._reached(topic, target) < closed["last"]:
+        if info.config.subjects != [subjects.keep(target, topic)]:
+            while await self._reached(topic, target) < closed.last:
                 await asyncio.sleep(POLL_S)
             info.config.sources = None
             await self.at(target).update_stream(_open(info.config, topic, target))
-        offset = await self._offset(topic, target) if closed["read"] else 0
-        made = (self.add_consumer(topic, target, name, max(1, at + 1 - offset)) for name, at in closed["read"].items())
+        offset = await self._offset(topic, target) if closed.read else 0
+        made = (self.add_consumer(topic, target, name, max(1, at + 1 - offset)) for name, at in closed.read.items())
         await asyncio.gather(*made)
 
     async def open(self, topic: str, target: str) -> None:
@@ -119,12 +120,12 @@ class Store:
             info = await self.at(broker).stream_info(names.stream(topic))
         except NotFoundError:
             return False
-        return info.config.subjects == [names.keep(broker, topic)]
+        return info.config.subjects == [subjects.keep(broker, topic)]
 
     async def topics(self, broker: str) -> list[str]:
         """Topics with a stream at the broker, in whatever state."""
         streams = await self.at(broker).streams_info()
-        return [name.replace("=", ".") for s in streams if not (name := s.config.name or "").startswith("$")]
+        return [names.stream_topic(name) for s in streams if not (name := s.config.name or "").startswith("$")]
 
     async def exists(self, topic: str, broker: str) -> bool:
         try:
@@ -186,6 +187,6 @@ def _config(topic: str, replicas: int) -> StreamConfig:
 
 
 def _open(config: StreamConfig, topic: str, broker: str) -> StreamConfig:
-    config.subjects = [names.keep(broker, topic)]
-    config.republish = RePublish(src=names.keep(broker, topic), dest=names.deliver(topic))
+    config.subjects = [subjects.keep(broker, topic)]
+    config.republish = RePublish(src=subjects.keep(broker, topic), dest=subjects.deliver(topic))
     return config

@@ -12,10 +12,49 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from trimtab.fleet.protocol import subjects
 from trimtab.observe.report import BrokerReport, TopicReport
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
+
+    from trimtab.observe.report import Published
+
+
+class Tally:
+    """What clients have published and received since the last report, as they themselves say; ``stock`` is the name
+    under which publications of stock clients are counted."""
+
+    def __init__(self, stock: str) -> None:
+        self._stock = stock
+        self._topics: dict[str, TopicReport] = {}
+        self._published: Published = {}
+
+    def client(self, client: str, topics: dict[str, TopicReport]) -> None:
+        for topic, counted in topics.items():
+            self._topics.setdefault(topic, TopicReport()).add(counted)
+            if counted.in_bytes:
+                self._add_published(client, topic, counted.in_bytes)
+
+    def entered(self, topic: str, size: int) -> None:
+        """A stock client's message."""
+        counted = self._topics.setdefault(topic, TopicReport())
+        counted.in_msgs += 1
+        counted.in_bytes += size
+        self._add_published(self._stock, topic, size)
+
+    def _add_published(self, client: str, topic: str, size: int) -> None:
+        of_client = self._published.setdefault(client, {})
+        of_client[topic] = of_client.get(topic, 0) + size
+
+    def take_topics(self) -> dict[str, TopicReport]:
+        topics, self._topics = self._topics, {}
+        return topics
+
+    def take_published(self) -> Published:
+        """Bytes by client and topic since the last time."""
+        published, self._published = self._published, {}
+        return published
 
 
 class Telemetry:
@@ -30,7 +69,7 @@ class Telemetry:
     async def take(self, broker: str, topics: dict[str, TopicReport]) -> BrokerReport:
         """The report of the period that ends now; ``topics`` is what clients and processors have counted."""
         now = time.time()
-        report = BrokerReport(broker, now, now - self._at, topics=topics)
+        report = BrokerReport(broker, now, now - self._at, topics=topics, stock_subscriptions={})
         self._at = now
         delivered: dict[tuple[int, int, str, str], int] = {}
         for number, server in enumerate(self._servers):
@@ -62,21 +101,24 @@ class Telemetry:
         report.stock += len(stock)
         if not stock:  # the usual case, and the details are long
             return
+        counted = report.stock_subscriptions
+        assert counted is not None
         said = await _ask(server, "CONNZ", {"subscriptions_detail": True, "limit": 10_000})
         for connection in (each for each in said["connections"] if each["cid"] in stock):
             for each in connection.get("subscriptions_list_detail", ()):
                 subject = each["subject"]
-                if not subject.startswith("t."):
+                if (name := subjects.delivered_topic(subject)) is None:
                     continue
                 key = (number, int(connection["cid"]), subject, str(each["sid"]))
                 delivered[key] = int(each["msgs"])
-                topic = report.topics.setdefault(subject[2:], TopicReport())
+                topic = report.topics.setdefault(name, TopicReport())
                 topic.subscribers += 1
+                counted[name] = counted.get(name, 0) + 1
                 topic.out_msgs += max(0, delivered[key] - self._delivered.get(key, 0))
 
 
 async def _ask(server: Nats, what: str, options: dict[str, Any]) -> dict[str, Any]:
     identity = server._server_info["server_id"]
-    reply = await server.request(f"$SYS.REQ.SERVER.{identity}.{what}", json.dumps(options).encode(), timeout=1)
+    reply = await server.request(subjects.server_request(identity, what), json.dumps(options).encode(), timeout=1)
     answer: dict[str, Any] = json.loads(reply.data)["data"]
     return answer

@@ -15,26 +15,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from nats.js.api import RePublish, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
 from trimtab.errors import BadInput, UnknownName
-from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol import coding, names, subjects
+from trimtab.fleet.protocol.admin_verbs import ChannelState, Count, DeclareChannels
+from trimtab.fleet.protocol.hub_verbs import (
+    BackendRecord,
+    ChannelId,
+    ChannelPlace,
+    LastResult,
+    LeftOut,
+    SeenResults,
+    SubscribeChannels,
+    Subscribed,
+    SubscriberRecord,
+    UnsubscribeChannels,
+)
 from trimtab.fleet.protocol.latest import latest
-from trimtab.fleet.protocol.streams import BACKEND, MOST, RESULTS, SUBSCRIPTIONS
+from trimtab.fleet.protocol.registry import channel_entry
+from trimtab.fleet.protocol.request import Done
+from trimtab.fleet.protocol.streams import BACKEND, LEDGER, MOST, RESULTS, SUBSCRIPTIONS
+from trimtab.fleet.protocol.subjects import ANY
 from trimtab.fleet.protocol.types import check_value, subscription_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from nats.aio.client import Client as Nats
+    from nats.aio.msg import Msg
     from nats.js import JetStreamContext
     from nats.js.kv import KeyValue
 
+    from trimtab.fleet.protocol.entries import Entry
     from trimtab.fleet.protocol.registry import Registry
+    from trimtab.fleet.protocol.request import Handler
 
 VERSIONS: Final = 8  # of a subscription's coming and going, so that an execution can be repeated as it was
 RETENTION_S: Final = 86_400.0  # of results, unless a channel wants more
@@ -56,7 +75,7 @@ class Channels:
     """The keeper's part. ``write`` changes the registry."""
 
     def __init__(
-        self, connection: Nats, registry: Registry, write: Callable[[str, dict[str, Any] | None], Awaitable[int]]
+        self, connection: Nats, registry: Registry, write: Callable[[str, Entry | None], Awaitable[None]]
     ) -> None:
         self._connection = connection
         self._registry = registry
@@ -68,74 +87,91 @@ class Channels:
         self._positions = positions
         for config in (
             StreamConfig(
-                name=SUBSCRIPTIONS, subjects=["sub.*.*.*"], storage=StorageType.FILE, max_msgs_per_subject=1,
-                allow_direct=True,
+                name=SUBSCRIPTIONS, subjects=[subjects.subscriber(ANY, ANY, ANY)], storage=StorageType.FILE,
+                max_msgs_per_subject=1, allow_direct=True,
             ),
             StreamConfig(
-                name=BACKEND, subjects=["be.*.*"], storage=StorageType.FILE, max_msgs_per_subject=VERSIONS,
-                allow_direct=True,
+                name=BACKEND, subjects=[subjects.backend(ANY, ANY)], storage=StorageType.FILE,
+                max_msgs_per_subject=VERSIONS, allow_direct=True,
             ),
             StreamConfig(
-                name=RESULTS, subjects=["res.*.*"], storage=StorageType.FILE, max_age=self._retention_s(),
-                allow_direct=True, duplicate_window=DUPLICATES_S, republish=RePublish(src="res.>", dest="c.>"),
+                name=RESULTS, subjects=[subjects.result(ANY, ANY)], storage=StorageType.FILE,
+                max_age=self._retention_s(), allow_direct=True, duplicate_window=DUPLICATES_S,
+                republish=RePublish(src=subjects.STORED_RESULTS, dest=subjects.HEARD_RESULTS),
             ),
         ):  # fmt: skip
             await make_stream(self._connection.jetstream(), config)
 
-    def answers(self) -> dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]]:
+    def handlers(self) -> list[Handler]:
+        return [
+            SubscribeChannels.answered_by(self.subscribe),
+            UnsubscribeChannels.answered_by(self.unsubscribe),
+            SeenResults.answered_by(self.seen),
+            DeclareChannels.answered_by(self.declare),
+        ]
+
+    async def states(self) -> dict[str, ChannelState]:
+        """Every channel as it was declared, and how many rows of its results were too large to be sent."""
+        known = self._registry.channels()
+        subject = {name: subjects.ledger(each.app, "channel", name) for name, each in known.items()}
+        newest: dict[str, Msg] = {}
+        with contextlib.suppress(NotFoundError):  # the first pipeline makes the ledger
+            await self._connection.jetstream().stream_info(LEDGER)
+            newest = await latest(self._connection, LEDGER, list(subject.values()))
+        found = {
+            name: coding.decode(newest[subject[name]].data, LeftOut) if subject[name] in newest else LeftOut()
+            for name in known
+        }
         return {
-            "ask.hub.subscribe": self.subscribe,
-            "ask.hub.unsubscribe": self.unsubscribe,
-            "ask.hub.seen": self.seen,
-            "admin.channels": self.declare,
+            name: ChannelState(**msgspec.structs.asdict(each), left_out=found[name].left_out, reason=found[name].reason)
+            for name, each in known.items()
         }
 
     def _retention_s(self) -> float:
-        known = self._registry.of_kind("channel").values()
-        return max([RETENTION_S, *(float(each["retention_s"]) for each in known)])
+        return max([RETENTION_S, *(each.retention_s for each in self._registry.channels().values())])
 
-    async def declare(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def declare(self, request: DeclareChannels) -> Count:
         """The channels of an application, all of them; those it has no more end."""
-        app, channels = names.client_name(question["app"]), question["channels"]
-        known = self._registry.of_kind("channel")
-        for name in channels:
-            names.client_name(name)
-            if name in known and known[name]["app"] != app:
-                raise BadInput(f"there is a channel '{name}' already, of application '{known[name]['app']}'")
+        app, channels = names.client_name(request.app), request.channels
+        known = self._registry.channels()
         for name, channel in channels.items():
-            value = {"app": app, **channel}
-            if known.get(name) != value:
-                if name in known and known[name]["parameters"] != channel["parameters"]:
+            names.client_name(name)
+            if name in known and known[name].app != app:
+                raise BadInput(f"there is a channel '{name}' already, of application '{known[name].app}'")
+            if channel.app != app:
+                raise BadInput(f"channel '{name}' is of application '{channel.app}', not of '{app}'")
+        for name, channel in channels.items():
+            if known.get(name) != channel:
+                if name in known and known[name].parameters != channel.parameters:
                     await self._forget(name)  # its subscriptions have other parameters
-                await self._write(f"channel.{name}", value)
+                await self._write(channel_entry(name), channel)
         for name, channel in known.items():
-            if channel["app"] == app and name not in channels:
-                await self._write(f"channel.{name}", None)
+            if channel.app == app and name not in channels:
+                await self._write(channel_entry(name), None)
                 await self._forget(name)
         await self.start(self._positions)
-        return {"channels": len(channels)}
+        return Count(len(channels))
 
     async def _forget(self, channel: str) -> None:
         jetstream = self._connection.jetstream()
-        await jetstream.purge_stream(SUBSCRIPTIONS, subject=f"sub.{channel}.*.*")
-        await jetstream.purge_stream(BACKEND, subject=f"be.{channel}.*")
+        await jetstream.purge_stream(SUBSCRIPTIONS, subject=subjects.subscriber(channel, ANY, ANY))
+        await jetstream.purge_stream(BACKEND, subject=subjects.backend(channel, ANY))
 
-    async def subscribe(self, question: dict[str, Any]) -> dict[str, Any]:
-        """``subscriptions`` is a list of channel and params; all are checked before any is made."""
-        client = names.client_name(question["client"])
-        wanted = question["subscriptions"]
+    async def subscribe(self, request: SubscribeChannels) -> Subscribed:
+        """All are checked before any is made."""
+        client, wanted = names.client_name(request.client), request.subscriptions
         if len(wanted) > MOST:
             raise BadInput(f"{len(wanted):,} subscriptions in one request; {MOST:,} at most")
-        checked = [(each["channel"], self._checked(each["channel"], each["params"])) for each in wanted]
+        checked = [(each.channel, self._checked(each.channel, each.params)) for each in wanted]
         async with self._changing:
             position = await self._position(client)
-            return {"subscriptions": await self._subscribe(client, checked), "position": position}
+            return Subscribed(await self._subscribe(client, checked), position)
 
     def _checked(self, channel: str, params: dict[str, Any]) -> dict[str, Any]:
-        known = self._registry.get(f"channel.{channel}")
+        known = self._registry.channel(channel)
         if known is None:
-            raise UnknownName("channel", channel, sorted(self._registry.of_kind("channel")))
-        types = known["parameters"]
+            raise UnknownName("channel", channel, sorted(self._registry.channels()))
+        types = known.parameters
         for name in params:
             if name not in types:
                 raise UnknownName(f"parameter of channel '{channel}'", name, sorted(types))
@@ -151,71 +187,72 @@ class Channels:
         """Up to which result this client has seen everything; a new one begins with what comes from now on."""
         with contextlib.suppress(NotFoundError):
             entry = await self._positions.get(client)
-            return int(json.loads(entry.value or b"0"))
+            return coding.decode(entry.value or b"0", int)
         last = (await self._connection.jetstream().stream_info(RESULTS)).state.last_seq
         await self._positions.put(client, str(last).encode())
         return last
 
-    async def _subscribe(self, client: str, wanted: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    async def _subscribe(self, client: str, wanted: list[tuple[str, dict[str, Any]]]) -> list[ChannelPlace]:
         here = (await self._connection.jetstream().stream_info(RESULTS)).state.last_seq
         ids = [subscription_id(channel, params) for channel, params in wanted]
-        own = [f"sub.{channel}.{identity}.{client}" for (channel, _), identity in zip(wanted, ids, strict=True)]
+        own = [
+            subjects.subscriber(channel, identity, client) for (channel, _), identity in zip(wanted, ids, strict=True)
+        ]
         shared = {
-            f"be.{channel}.{identity}": params for (channel, params), identity in zip(wanted, ids, strict=True)
-        }  # fmt: skip
+            subjects.backend(channel, identity): params for (channel, params), identity in zip(wanted, ids, strict=True)
+        }
         known = await latest(self._connection, SUBSCRIPTIONS, list(dict.fromkeys(own)))
         backend = await latest(self._connection, BACKEND, list(shared))
-        since = {subject: int(json.loads(message.data)["since"]) for subject, message in known.items()}
-        await self._store({subject: {"since": here} for subject in own if subject not in since})
+        since = {subject: coding.decode(each.data, SubscriberRecord).since for subject, each in known.items()}
+        on = {subject for subject, each in backend.items() if coding.decode(each.data, BackendRecord).on}
+        await self._store({subject: SubscriberRecord(here) for subject in own if subject not in since})
         # Whoever is cut off here has no answer yet, asks again, and finds only the rest missing.
-        await self._store({
-            subject: {"on": True, "params": params}
-            for subject, params in shared.items()
-            if subject not in backend or not json.loads(backend[subject].data)["on"]
-        })  # fmt: skip
+        await self._store(
+            {subject: BackendRecord(on=True, params=params) for subject, params in shared.items() if subject not in on}
+        )
         return [
-            {"id": identity, "channel": channel, "since": since.get(subject, here)}
+            ChannelPlace(channel, identity, since.get(subject, here))
             for (channel, _), identity, subject in zip(wanted, ids, own, strict=True)
-        ]  # fmt: skip
+        ]
 
-    async def _store(self, messages: dict[str, dict[str, Any]]) -> None:
+    async def _store(self, messages: Mapping[str, SubscriberRecord | BackendRecord]) -> None:
         jetstream, turn = self._connection.jetstream(), asyncio.Semaphore(AT_ONCE)
 
-        async def one(subject: str, value: dict[str, Any]) -> None:
+        async def one(subject: str, value: SubscriberRecord | BackendRecord) -> None:
             async with turn:
-                await jetstream.publish(subject, json.dumps(value).encode())
+                await jetstream.publish(subject, coding.encode(value))
 
         await asyncio.gather(*(one(*each) for each in messages.items()))
 
-    async def unsubscribe(self, question: dict[str, Any]) -> dict[str, Any]:
-        """``subscriptions`` is a list of channel and id."""
-        client = names.client_name(question["client"])
-        jetstream = self._connection.jetstream()
-        for each in question["subscriptions"]:
-            channel, identity = names.client_name(each["channel"]), names.client_name(each["id"])
-            subject = f"be.{channel}.{identity}"
-            async with self._changing:
-                await jetstream.purge_stream(SUBSCRIPTIONS, subject=f"sub.{channel}.{identity}.{client}")
-                info = await jetstream.stream_info(SUBSCRIPTIONS, subjects_filter=f"sub.{channel}.{identity}.*")
-                if info.state.subjects:
-                    continue
-                known = (await latest(self._connection, BACKEND, [subject])).get(subject)
-                if known is not None and json.loads(known.data)["on"]:
-                    await self._store({subject: {"on": False, "params": {}}})
-        return {}
+    async def unsubscribe(self, request: UnsubscribeChannels) -> Done:
+        client = names.client_name(request.client)
+        for each in request.subscriptions:
+            await self._unsubscribe(client, names.client_name(each.channel), names.client_name(each.id))
+        return Done()
+
+    async def _unsubscribe(self, client: str, channel: str, identity: str) -> None:
+        jetstream, subject = self._connection.jetstream(), subjects.backend(channel, identity)
+        async with self._changing:
+            await jetstream.purge_stream(SUBSCRIPTIONS, subject=subjects.subscriber(channel, identity, client))
+            others = subjects.subscriber(channel, identity, ANY)
+            if (await jetstream.stream_info(SUBSCRIPTIONS, subjects_filter=others)).state.subjects:
+                return
+            known = (await latest(self._connection, BACKEND, [subject])).get(subject)
+            if known is not None and coding.decode(known.data, BackendRecord).on:
+                await self._store({subject: BackendRecord(on=False)})
 
     async def leave(self, client: str) -> None:
         """All subscriptions of a client, and where it was."""
         jetstream = self._connection.jetstream()
-        info = await jetstream.stream_info(SUBSCRIPTIONS, subjects_filter=f"sub.*.*.{client}")
-        parts = [subject.split(".") for subject in info.state.subjects or {}]
-        listed = [{"channel": channel, "id": identity} for _, channel, identity, _ in parts]
-        await self.unsubscribe({"client": client, "subscriptions": listed})
+        info = await jetstream.stream_info(SUBSCRIPTIONS, subjects_filter=subjects.subscriber(ANY, ANY, client))
+        found = [subjects.parse_subscriber(subject) for subject in info.state.subjects or {}]
+        listed = [ChannelId(each.channel, each.id) for each in found if each is not None]
+        await self.unsubscribe(UnsubscribeChannels(client, listed))
         await jetstream.purge_stream("KV_positions", subject=f"$KV.positions.{client}")
 
-    async def seen(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def seen(self, request: SeenResults) -> LastResult:
         """A client has had all results up to this one, if it says so; where the newest is."""
-        client, seq = names.client_name(question["client"]), question.get("seq")
-        if seq is not None:
-            await self._positions.put(client, str(int(seq)).encode())
-        return {"last": (await self._connection.jetstream().stream_info(RESULTS)).state.last_seq}
+        client = names.client_name(request.client)
+        if request.seq is not None:
+            await self._positions.put(client, coding.encode(request.seq))
+        return LastResult((await self._connection.jetstream().stream_info(RESULTS)).state.last_seq)

@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 import time
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import nats.errors
 
-from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.errors import AlreadyThere, BadInput, Moving, NoAnswer, Unreachable
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol import coding, wire
+from trimtab.fleet.protocol.agent_verbs import (
+    ActivateTopic,
+    DrainLinks,
+    PrepareTopic,
+    Released,
+    ReleaseTopic,
+    ResumeTopic,
+    RetireTopic,
+    WelcomeClient,
+)
+from trimtab.fleet.protocol.entries import MoveRecord
+from trimtab.fleet.protocol.registry import entry_name
 from trimtab.migrate.drain import spread
 from trimtab.migrate.move import (
     Activate,
@@ -40,11 +50,17 @@ from trimtab.migrate.move import (
     Undo,
     advance,
 )
+from trimtab.model.key import UNITS
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from trimtab.fleet.hub.keeper import Keeper
+    from trimtab.fleet.protocol.agent_verbs import Closed
+    from trimtab.fleet.protocol.request import AgentRequest
+    from trimtab.model.key import Key
+
+    R = TypeVar("R")
 
 log = logging.getLogger("trimtab.mover")
 PREPARE_S: Final = 15.0
@@ -62,77 +78,68 @@ class Mover:
     def __init__(self, keeper: Keeper, executors: int) -> None:
         self._keeper = keeper
         self._turn = asyncio.Semaphore(executors)
-        self._records: dict[str, dict[str, Any]] = {}  # id -> move, phases with times; in order of start
-        self._moves: dict[tuple[str, str, str], Move] = {}  # under way, by what moves
+        self._records: dict[str, MoveRecord] = {}  # by id, in order of start
+        self._moves: dict[Key, Move] = {}  # under way
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._released: dict[str, Any] = {}  # id -> what the source said on handing over
+        self._released: dict[str, Closed | None] = {}  # id -> what the source said of its stream on handing over
         self._ids = itertools.count()
         self._began = f"{time.time_ns() // 1_000_000:x}"
         self._bucket: KeyValue | None = None
 
     # What is asked for.
 
-    def plan(self, unit: str, topic: str, client: str, target: str) -> Move:
+    def plan(self, key: Key, target: str) -> Move:
         """A move that makes sense now, or a refusal that says why not."""
         registry = self._keeper.registry
+        source = registry.check(key)
+        topic = registry.topic(key.topic) if key.topic else None
+        stateful, durable = topic is not None and topic.stateful, topic is not None and topic.persistent
+        takeover = stateful and not durable and source not in self._keeper.alive()  # its state died with the source
         identity = f"{self._began}-{next(self._ids)}"
-        if unit == "topic":
-            record = registry.topic(topic)
-            if record.unit != "topic":
-                raise BadInput(f"topic '{topic}' is placed by {record.unit}; move its {record.unit}s instead")
-            move = Move(identity, "topic", topic, "", record.broker, target, record.stateful, record.persistent)
-        elif unit == "client":
-            home = registry.home(client)
-            if home is None:
-                raise UnknownName("client", client, sorted(registry.of_kind("client")))
-            move = Move(identity, "client", "", client, home, target)
-        else:
-            record = registry.topic(topic)
-            if record.unit != "link":
-                raise BadInput(f"topic '{topic}' is placed by {record.unit}; move the {record.unit} instead of a link")
-            move = Move(identity, "link", topic, client, registry.route(client, topic), target)
-        if move.source == target:
-            raise BadInput(f"{move.unit} '{topic or client}' is at '{target}' already")
-        if move.what in self._moves:
-            raise BadInput(f"{move.unit} '{topic or client}' is moving already; wait until that is over")
-        if move.stateful and move.source not in self._keeper.alive():
-            raise Unreachable(f"topic '{topic}' cannot move: what it has is at '{move.source}', which does not answer")
-        self._moves[move.what] = move  # from now on it is moving, though it has not begun
+        move = Move(identity, key, source, target, stateful and not takeover, durable, takeover)
+        if source == target:
+            raise AlreadyThere(f"{key.unit} '{key.name}' is at '{target}' already", target)
+        if key in self._moves:
+            raise Moving(f"{key.unit} '{key.name}' is moving already; wait until that is over")
+        if move.stateful and source not in self._keeper.alive():
+            raise Unreachable(f"topic '{key.topic}' waits for '{source}', where its messages are stored")
+        self._moves[key] = move  # from now on it is moving, though it has not begun
         return move
 
     def forget(self, planned: list[Move]) -> None:
         """These are not started after all."""
         for move in planned:
-            self._moves.pop(move.what, None)
+            self._moves.pop(move.key, None)
 
-    def plan_drain(self, leaving: str, alive: list[str]) -> list[Move]:
-        registry = self._keeper.registry
-        topics = {t.name: t.broker for t in registry.topics() if t.unit == "topic"}
-        clients = {name: value["home"] for name, value in registry.of_kind("client").items()}
-        links = {name: value["broker"] for name, value in registry.of_kind("link").items()}
-        planned: list[Move] = []
+    def plan_drain(self, leaving: str) -> list[Move]:
+        """Everything off a broker, to those that are open."""
+        alive = self._keeper.alive()
         if leaving not in alive:
             raise Unreachable(f"broker '{leaving}' does not answer, so nothing can be taken off it")
-        for unit, where in (("topic", topics), ("client", clients), ("link", links)):
-            carried = {broker: sum(at == broker for at in where.values()) for broker in alive}
-            leave = [name for name, at in where.items() if at == leaving and not self.moving(unit, *_parts(unit, name))]
-            for name, target in spread(leave, carried, leaving).items():
-                planned.append(self.plan(unit, *_parts(unit, name), target))
+        alive = [leaving, *self._keeper.open_brokers(besides=leaving)]
+        planned: list[Move] = []
+        where = self._keeper.registry.keys()
+        for unit in UNITS:
+            of_unit = {key: broker for key, broker in where if key.unit == unit}
+            carried = {broker: sum(at == broker for at in of_unit.values()) for broker in alive}
+            leave = [key for key, at in of_unit.items() if at == leaving and key not in self._moves]
+            for key, target in spread(leave, carried, leaving).items():
+                planned.append(self.plan(key, target))
         return planned
 
-    def moving(self, unit: str, topic: str, client: str) -> bool:
-        return (unit, topic, client) in self._moves
+    def moving(self, key: Key) -> bool:
+        return key in self._moves
 
     def topics(self) -> list[str]:
         """Topics in a move."""
         return [move.topic for move in self._moves.values() if move.unit == "topic"]
 
     async def start(self, move: Move) -> str:
-        self._moves[move.what] = move
+        self._moves[move.key] = move
         try:
             await self._record(move)
         except BaseException:  # the hub does not answer; nobody must wait for a move that never begins
-            self._moves.pop(move.what, None)
+            self._moves.pop(move.key, None)
             raise
         self._tasks[move.id] = asyncio.create_task(self._run(move, Started()), name=f"move {move.id}")
         return move.id
@@ -141,25 +148,27 @@ class Mover:
     def under_way(self) -> int:
         return len(self._moves)
 
-    def records(self, ids: list[str]) -> list[dict[str, Any]]:
+    def records(self, ids: list[str]) -> list[MoveRecord]:
         return [self._records[each] for each in ids if each in self._records]
 
-    def newest(self, most: int) -> list[dict[str, Any]]:
+    def newest(self, most: int) -> list[MoveRecord]:
         return list(self._records.values())[-most:]
 
     async def load(self, bucket: KeyValue) -> None:
         """What an earlier executor left."""
         self._bucket = bucket
         found = []
-        for key in await self._keeper._keys(bucket):
+        for key in await self._keeper.keys(bucket):
             entry = await bucket.get(key)
-            found.append(json.loads(entry.value or b"{}"))
-        for record in sorted(found, key=lambda r: r["phases"][0][1])[-HISTORY:]:
-            self._records[record["id"]] = record
-            fields = {name: record[name] for name in Move.__slots__ if name != "phase"}
-            move = Move(**fields, phase=Phase(record["phase"]))
+            found.append(coding.decode(entry.value or b"", MoveRecord))
+        for record in sorted(found, key=lambda each: each.phases[0][1])[-HISTORY:]:
+            self._records[record.id] = record
+            move = Move(
+                record.id, record.key, record.source, record.target, record.stateful, record.durable,
+                record.takeover, Phase(record.phase), record.reason,
+            )  # fmt: skip
             if not move.phase.over:
-                self._moves[move.what] = move
+                self._moves[move.key] = move
 
     def resume(self) -> None:
         """Go on with it."""
@@ -190,13 +199,13 @@ class Mover:
             while True:
                 before = move.phase
                 move, instructions = advance(move, event)
-                self._moves[move.what] = move
+                self._moves[move.key] = move
                 if move.phase != before and not move.phase.over:
                     await self._record(move)
                 for instruction in instructions:
                     event = await self._perform(move, instruction)
                 if move.phase.over:  # and only now: who sees it may order the next move
-                    self._moves.pop(move.what, None)
+                    self._moves.pop(move.key, None)
                     await self._record(move)
                     return move, event
                 if not isinstance(event, Succeeded) and move.phase in (Phase.ROLLING_BACK, Phase.ACTIVATING):
@@ -206,58 +215,59 @@ class Mover:
             return move, Restarted()
 
     async def _perform(self, move: Move, instruction: Instruction) -> Event:
-        about: dict[str, Any] = {
-            "id": move.id,
-            "topic": move.topic,
-            "client": move.client,
-            "source": move.source,
-            "target": move.target,
-        }
         match instruction:
             case Prepare():
-                if move.unit != "topic":
-                    return await self._order(move.target, "welcome", {}, PREPARE_S, TargetLost())
-                record = self._keeper.registry.get(f"topic.{move.topic}")
+                topic = self._keeper.registry.find_topic(move.topic)
+                if topic is None or move.unit != "topic":
+                    return await self._order(move.target, WelcomeClient(), PREPARE_S, TargetLost())
                 limit = COPY_S if move.durable else PREPARE_S
-                return await self._order(move.target, "prepare", about | {"record": record}, limit, TargetLost())
+                return await self._order(move.target, PrepareTopic(move.id, topic, move.source), limit, TargetLost())
             case HandOver():
-                return await self._order(move.source, "release", about, HAND_OVER_S, SourceLost(), self._released)
+                return await self._hand_over(move)
             case Switch(to):
                 return await self._switch(move, to)
             case Activate():
-                about["closed"] = self._released.get(move.id)
-                return await self._order(move.target, "activate", about, HAND_OVER_S, TargetLost())
+                order = ActivateTopic(move.topic, move.source, self._released.get(move.id))
+                return await self._order(move.target, order, HAND_OVER_S, TargetLost())
             case Drain():
-                return await self._order(move.source, "drain", about | {"wait_s": DRAIN_S}, DRAIN_S + 5, SourceLost())
+                return await self._order(move.source, DrainLinks(move.key, DRAIN_S), DRAIN_S + 5, SourceLost())
             case Retire():
                 if move.unit == "topic":
-                    await self._order(move.source, "retire", about, PREPARE_S, SourceLost())
+                    await self._order(move.source, RetireTopic(move.topic, move.target), PREPARE_S, SourceLost())
                 return Succeeded()
             case Undo():
                 if move.unit == "topic":  # first, so that two processors never run at once
-                    await self._order(move.target, "retire", about, PREPARE_S, TargetLost())
+                    await self._order(move.target, RetireTopic(move.topic, move.target), PREPARE_S, TargetLost())
                 if move.stateful:
-                    undone = await self._order(move.source, "resume", about, HAND_OVER_S, SourceLost())
+                    undone = await self._order(move.source, ResumeTopic(move.topic), HAND_OVER_S, SourceLost())
                     if not isinstance(undone, Succeeded):
                         return undone
                 return await self._switch(move, move.source)
 
+    async def _hand_over(self, move: Move) -> Event:
+        replies: list[Released] = []
+        order = ReleaseTopic(move.id, move.topic, move.target)
+        event = await self._order(move.source, order, HAND_OVER_S, SourceLost(), replies)
+        if replies:
+            self._released[move.id] = replies[0].closed
+        return event
+
     async def _order(
-        self, broker: str, verb: str, question: dict[str, Any], limit_s: float, lost: Event,
-        answers: dict[str, Any] | None = None,
-    ) -> Event:  # fmt: skip
-        asking = asyncio.create_task(wire.ask(self._keeper.connection, f"ask.{broker}.{verb}", question, limit_s))
+        self, broker: str, order: AgentRequest[R], limit_s: float, lost: Event, replies: list[R] | None = None
+    ) -> Event:
+        """Have it carried out at a broker; its reply is added to ``replies``."""
+        asking = asyncio.create_task(wire.ask(self._keeper.connection, order, limit_s, broker=broker))
         watching = asyncio.create_task(self._gone(broker))
         try:
             await asyncio.wait((asking, watching), return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
                 return lost
-            answer = asking.result()
-            if answers is not None:
-                answers[question["id"]] = answer
-        except Unreachable:
+            reply = asking.result()
+            if replies is not None:
+                replies.append(reply)
+        except NoAnswer:
             return lost
-        except BadInput as error:
+        except (BadInput, Unreachable) as error:
             return Refused(str(error))
         finally:
             await tasks.end(asking, watching)
@@ -273,29 +283,25 @@ class Mover:
             await asyncio.sleep(LOOK_S)
 
     async def _switch(self, move: Move, to: str) -> Event:
-        registry = self._keeper.registry
-        if move.unit == "topic":
-            key = f"topic.{move.topic}"
-        elif move.unit == "client":
-            key = f"client.{move.client}"
-        else:
-            key = f"link.{move.client}.{move.topic}"
-        value = registry.get(key)
-        if value is None and to == move.source:
+        known = self._keeper.registry.placed(move.key)
+        if known is None and to == move.source:
             return Succeeded()
-        if value is None:
-            return Refused(f"{move.unit} '{move.topic or move.client}' was deleted meanwhile")
-        field = "home" if move.unit == "client" else "broker"
-        if value[field] != to:
+        if known is None:
+            return Refused(f"{move.unit} '{move.key.name}' was deleted meanwhile")
+        if known.broker != to:
             try:
-                await self._keeper.write(key, lambda now: now | {field: to} if now else None)
-            except BadInput as error:
+                await self._keeper.write(entry_name(move.key), lambda now: now.placed_at(to) if now else None)
+            except (BadInput, Unreachable) as error:
                 return Refused(str(error))
         return Succeeded()
 
     async def _record(self, move: Move) -> None:
-        known = self._records.get(move.id, {"phases": []})
-        record = asdict(move) | {"phases": [*known["phases"], [str(move.phase), time.time()]]}
+        known = self._records.get(move.id)
+        phases = [*(known.phases if known else ()), (str(move.phase), time.time())]
+        record = MoveRecord(
+            move.id, move.unit, move.topic, move.client, move.source, move.target, move.stateful, move.durable,
+            str(move.phase), move.reason, phases, move.takeover,
+        )  # fmt: skip
         self._records[move.id] = record
         if len(self._records) > HISTORY:
             oldest = next(iter(self._records))
@@ -303,12 +309,4 @@ class Mover:
             if self._bucket is not None:
                 await self._bucket.purge(oldest)
         if self._bucket is not None:
-            await self._bucket.put(move.id, json.dumps(record).encode())
-
-
-def _parts(unit: str, name: str) -> tuple[str, str]:
-    """Topic and client of a registry's entry."""
-    if unit == "link":
-        client, _, topic = name.partition(".")
-        return topic, client
-    return (name, "") if unit == "topic" else ("", name)
+            await self._bucket.put(move.id, coding.encode(record))

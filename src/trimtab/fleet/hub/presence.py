@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
-ALIVE_S: Final = 3.5  # a broker that has not called for so long is away
-TICK_S: Final = 0.5  # between two looks whether the keeper can hear
+ALIVE_S: Final = 3.5  # a broker that has not called for so long is dead
+GONE_S: Final = 1.0  # the same for one whose server is not connected to the hub's server either
+TICK_S: Final = 0.25  # between two looks whether the keeper can hear
 DEAF_S: Final = 2.0  # between two such looks: it must have slept
 
 
@@ -26,21 +27,26 @@ class Presence:
     _listened: float = 0.0  # seconds, all in all
     _deaf: bool = False
     _heard: dict[str, float] = field(default_factory=dict)  # broker -> seconds listened when it called last
+    _connected: dict[str, float] = field(default_factory=dict)  # the same, when its server was connected last
 
-    def tick(self, now: float, *, hears: bool) -> None:
-        """``hears``: a message to the hub and back has just come through."""
+    def tick(self, now: float, *, hears: bool, connected: Collection[str] | None = None) -> None:
+        """``hears``: a message to the hub and back has just come through. ``connected``: brokers whose servers are
+        connected to the hub's server, if that is known."""
         away = not hears or now - self._at > DEAF_S
         if away and not self._deaf:  # whoever was there gets the whole time to call again
             self._heard.update(dict.fromkeys(self._recent(), self._listened))
         elif not away and not self._deaf:
             self._listened += now - self._at
         self._deaf, self._at = not hears, now
+        for broker in self._connected if connected is None else connected:
+            self._connected[broker] = self._listened
 
     def called(self, broker: str) -> None:
         self._heard[broker] = self._listened
 
     def forget(self, broker: str) -> None:
         self._heard.pop(broker, None)
+        self._connected.pop(broker, None)
 
     @property
     def sure(self) -> bool:
@@ -56,4 +62,9 @@ class Presence:
         return sorted(name for name in known if name in recent or (not self.sure and name not in self._heard))
 
     def _recent(self) -> list[str]:
-        return [name for name, at in self._heard.items() if self._listened - at < ALIVE_S]
+        return [name for name, at in self._heard.items() if self._listened - at < self._patience(name)]
+
+    def _patience(self, broker: str) -> float:
+        """Shorter for a broker whose server was connected and is not: it did not merely forget to call."""
+        gone_s = self._listened - self._connected.get(broker, self._listened)
+        return GONE_S if gone_s >= GONE_S else ALIVE_S

@@ -1,8 +1,9 @@
-"""A message as applications see it, and the stamp it carries on the wire.
+"""A message as applications see it, and the identity it carries on the wire.
 
 A stamp is ``PUBLISHER.INCARNATION.SEQ.MICROS``: who sent it, which run of that client, its number among the
 messages of that run to this topic, and when. A processor's result has ``.PROCESSOR.N`` behind it: which
-processor made it, and its number among that processor's results.
+processor made it, and its number among that processor's results. A stamp travels as the reply subject ``_t.STAMP``, or,
+where the reply subject is used or not kept (stored messages), as the message id.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import json
 import re
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _STAMP: Final = re.compile(r"[\w-]+\.[\w-]+\.\d{1,15}\.\d{1,17}(\.[\w-]+\.\d{1,15})?", re.ASCII)
-PREFIX: Final = "_t."  # a reply subject that starts so is a stamp
-MESSAGE_ID: Final = "Nats-Msg-Id"  # where the stamp of a stored message is; JetStream drops what it has seen
+_PREFIX: Final = "_t."  # a reply subject that starts so is a stamp
+MESSAGE_ID: Final = "Nats-Msg-Id"  # the header of the stamp; JetStream drops a message whose id it has seen
+_SEQUENCE: Final = "Nats-Sequence"
+_BEFORE: Final = "Nats-Last-Sequence"
 
 
 @dataclass(slots=True)
@@ -43,6 +49,25 @@ class Message:
         """What brings the same identity back; only for a message that has one."""
         return f"{self.origin}.{self.seq}.{round(self.sent_at * 1e6)}"
 
+    def result_stamp(self, processor: str, number: int) -> str:
+        """The stamp of a processor's result for this message; empty if the message has no identity."""
+        return f"{self.stamp}.{processor}.{number}" if self.source else ""
+
+
+def identified(topic: str, data: bytes, reply: str, headers: Mapping[str, str] | None) -> Message:
+    """A message as it came, with its identity: by its reply subject if that is a stamp, else by its message id."""
+    parts = reply.split(".")
+    if len(parts) == 5 and parts[0] == "_t" and len(parts[3]) < 16:  # nearly always, so not left to stamped()
+        try:
+            number, sent_at = int(parts[3]), int(parts[4]) * 1e-6
+        except (ValueError, OverflowError):
+            return Message(topic, data)
+        source = f"{parts[1]}.{parts[2]}"
+        return Message(topic, data, parts[1], number, sent_at, source, number, source)
+    if reply.startswith(_PREFIX):
+        return stamped(topic, data, reply[3:])
+    return stamped(topic, data, headers.get(MESSAGE_ID, "")) if headers else Message(topic, data)
+
 
 def stamped(topic: str, data: bytes, stamp: str) -> Message:
     """A message with the identity that ``stamp`` (without prefix) gives; anonymous if it is none of ours."""
@@ -59,6 +84,28 @@ def stamped(topic: str, data: bytes, stamp: str) -> Message:
     except (ValueError, OverflowError):
         pass
     return Message(topic, data)
+
+
+def as_reply(stamp: str) -> str:
+    """The reply subject that a stamp travels in; none for a message without one."""
+    return f"{_PREFIX}{stamp}" if stamp else ""
+
+
+def copy_reply(broker: str, message: Message) -> str:
+    """The reply subject of a copy for the spools of other brokers: it names the broker that the copy comes from."""
+    return f"{_PREFIX}{broker}.{message.stamp}"
+
+
+def copied(topic: str, data: bytes, reply: str) -> tuple[str, Message]:
+    """The broker that a copy comes from, and the message."""
+    broker, _, stamp = reply.removeprefix(_PREFIX).partition(".")
+    return broker, stamped(topic, data, stamp)
+
+
+def places(headers: Mapping[str, str] | None) -> tuple[int, int]:
+    """Of a stored message: its sequence number in the stream, and that of the one before it of the same subject."""
+    found = headers or {}
+    return int(found.get(_SEQUENCE, 0)), int(found.get(_BEFORE, 0))
 
 
 class Stamper:

@@ -1,175 +1,232 @@
 """What the fleet knows about topics, clients, links and brokers, and the one function over it: ``route``.
 
-The hub's key-value store holds it; keeper and agents have a replica each, which this is. A key is
-``topic.NAME``, ``client.NAME``, ``link.CLIENT.TOPIC`` or ``broker.NAME``; a value is a small JSON object.
+The hub's key-value store holds it; keeper and agents have a replica each, which this is. An entry is called
+``topic.NAME``, ``client.NAME``, ``link.CLIENT.TOPIC``, ``broker.NAME``, ``channel.NAME`` or ``cordon.BROKER``.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from trimtab.errors import BadInput, BadKnob, UnknownName
-from trimtab.fleet.protocol import names
-from trimtab.fleet.protocol import processor as processors
+from trimtab.errors import BadInput, LinkRefused, UnknownName
+from trimtab.fleet.protocol.entries import (
+    BrokerEntry,
+    Change,
+    ChannelEntry,
+    ClientEntry,
+    CordonEntry,
+    Entry,
+    LinkEntry,
+    Topic,
+)
+from trimtab.model.key import Key, Routing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from trimtab.fleet.protocol.entries import Placed
+    from trimtab.model.key import Unit
 
-Unit = Literal["topic", "client", "link"]
-UNITS = ("topic", "client", "link")
+    E = TypeVar("E", bound=Entry)
+
 GRAVES = 1_000  # clients that were forgotten and are still remembered as such
 
 
-_KINDS: tuple[tuple[str, Any, str], ...] = (
-    ("broker", str, "a name"),
-    ("unit", str, f"one of {', '.join(UNITS)}"),
-    ("processor", str, "MODULE:FUNCTION"),
-    ("spool", int, "a whole number of messages"),
-    ("limit_ms", (int, float), "a number of milliseconds"),
-    ("persistent", bool, "true or false"),
-    ("replicas", int, "1, 3 or 5"),
-)
+def entry_name(key: Key) -> str:
+    """The entry that says where a key is."""
+    return ".".join(part for part in (key.unit, key.client, key.topic) if part)
 
 
-class LinkRefused(BadInput):
-    """Admission control: the placement carries this link nowhere."""
+def entry_key(name: str) -> Key | None:
+    """The key whose broker an entry says; None if it says nothing of the kind."""
+    kind, _, rest = name.partition(".")
+    if kind == "topic":
+        return Key("topic", rest, "")
+    if kind == "client":
+        return Key("client", "", rest)
+    if kind == "link":
+        client, _, topic = rest.partition(".")
+        return Key("link", topic, client)
+    return None
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as it was created; ``broker`` is where it is hosted now."""
+def topic_entry(name: str) -> str:
+    return f"topic.{name}"
 
-    name: str
-    broker: str
-    unit: Unit = "topic"  # what is placed: the topic as a whole, its clients, or each link
-    processor: str = ""  # module:function
-    spool: int = 0  # messages the processor sees
-    limit_ms: float = 1000.0  # a message may keep the processor busy so long
-    persistent: bool = False
-    replicas: int = 1
 
-    def __post_init__(self) -> None:
-        names.topic_name(self.name)
-        for knob, kind, said in _KINDS:
-            value = getattr(self, knob)
-            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-                raise BadKnob(f"topic '{self.name}'", knob, value, said)
-        if self.unit not in UNITS:
-            raise BadKnob(f"topic '{self.name}'", "unit", self.unit, f"one of {', '.join(UNITS)}")
-        if self.processor:
-            processors.parse(self.processor)
-        if not 0 <= self.spool <= 1_000_000:
-            raise BadKnob(f"topic '{self.name}'", "spool", self.spool, "from 0 to 1,000,000 messages")
-        if not 0 < self.limit_ms <= 3_600_000:
-            raise BadKnob(f"topic '{self.name}'", "limit_ms", self.limit_ms, "more than 0 and at most an hour")
-        if self.replicas not in (1, 3, 5):
-            raise BadKnob(f"topic '{self.name}'", "replicas", self.replicas, "1, 3 or 5")
-        if self.persistent and self.unit != "topic":
-            raise BadInput(f"topic '{self.name}': a persistent topic is placed as a whole; its unit must be 'topic'")
+def client_entry(name: str) -> str:
+    return f"client.{name}"
 
-    @property
-    def stateful(self) -> bool:
-        """Whether something must be handed over when it moves."""
-        return self.unit == "topic" and (self.persistent or bool(self.processor))
 
-    def settings(self) -> dict[str, Any]:
-        """All that was asked for when it was created: everything but where it is."""
-        return {name: value for name, value in asdict(self).items() if name != "broker"}
+def broker_entry(name: str) -> str:
+    return f"broker.{name}"
+
+
+def channel_entry(name: str) -> str:
+    return f"channel.{name}"
+
+
+def cordon_entry(broker: str) -> str:
+    return f"cordon.{broker}"
+
+
+def _placed_at(entry: Entry | None) -> str:
+    """The broker that an entry places a key at; empty for entries that place none."""
+    if isinstance(entry, Topic):
+        return entry.broker if entry.unit == "topic" else ""
+    return entry.broker if isinstance(entry, (ClientEntry, LinkEntry)) else ""
 
 
 @dataclass(slots=True)
-class Registry:
+class Registry(Routing):
     """A replica. ``revision`` is that of the newest change it has.
 
     Agents look something up whenever a client reports, so none of that may take longer the more clients there are.
     """
 
     revision: int = 0
-    _entries: dict[str, tuple[int, dict[str, Any] | None]] = field(default_factory=dict)
-    _kinds: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # those that were not deleted
-    _topics: dict[str, Topic] = field(default_factory=dict)  # as far as anybody has asked for them
+    _entries: dict[str, tuple[int, Entry | None]] = field(default_factory=dict)
+    _kinds: dict[str, dict[str, Entry]] = field(default_factory=dict)  # those that were not deleted
     _newest: int = 0  # of all changes, in order or not
     _graves: dict[str, None] = field(default_factory=dict)  # clients that were forgotten, the first one first
+    count: Counter[str] = field(default_factory=Counter)  # keys that are placed at each broker
 
-    def apply(self, key: str, value: dict[str, Any] | None, revision: int, *, in_order: bool = True) -> bool:
+    def apply(self, name: str, entry: Entry | None, revision: int, *, in_order: bool = True) -> bool:
         """Take a change over, unless a newer one is here; whether it was news.
 
         ``in_order`` says that no earlier change is missing, so that the replica is complete up to this one.
         """
         if in_order:
             self.revision = max(self.revision, revision)
-        known = self._entries.get(key)
+        known = self._entries.get(name)
         if known is not None and known[0] >= revision:
             return False
-        self._entries[key] = (revision, value)
+        self._entries[name] = (revision, entry)
+        for change, each in ((-1, known[1] if known else None), (1, entry)):
+            if broker := _placed_at(each):
+                self.count[broker] += change
         self._newest = max(self._newest, revision)
-        kind, _, name = key.partition(".")
-        if kind == "topic":
-            self._topics.pop(name, None)
+        kind, _, rest = name.partition(".")
         if kind == "client":
-            self._graves.pop(key, None)
-            if value is None:
-                self._graves[key] = None
-        if value is not None:
-            self._kinds.setdefault(kind, {})[name] = value
+            self._graves.pop(name, None)
+            if entry is None:
+                self._graves[name] = None
+        if entry is not None:
+            self._kinds.setdefault(kind, {})[rest] = entry
         else:
-            self._kinds.get(kind, {}).pop(name, None)
-        return known is None or known[1] != value
+            self._kinds.get(kind, {}).pop(rest, None)
+        return known is None or known[1] != entry
 
     def bury(self) -> list[str]:
-        """Let go of all but the last graves. Whoever has not heard of one of them knows a client that never comes."""
-        keys = list(self._graves)[:-GRAVES]
-        for key in keys:
-            del self._graves[key], self._entries[key]
-        return keys
+        """Drop all but the newest tombstones. An agent that missed a dropped one keeps a stale entry for a client that
+        no longer exists, which is harmless."""
+        dropped = list(self._graves)[:-GRAVES]
+        for name in dropped:
+            del self._graves[name], self._entries[name]
+        return dropped
 
-    def since(self, revision: int, most: int = 500) -> list[tuple[str, dict[str, Any] | None, int]]:
+    def since(self, revision: int, most: int = 500) -> list[Change]:
         """The oldest changes after ``revision``."""
         if revision >= self._newest:
             return []
-        news = [(key, value, at) for key, (at, value) in self._entries.items() if at > revision]
-        return sorted(news, key=lambda change: change[2])[:most]
+        news = sorted((at, name) for name, (at, _) in self._entries.items() if at > revision)
+        return [Change.of(name, self._entries[name][1], at) for at, name in news[:most]]
 
-    def get(self, key: str) -> dict[str, Any] | None:
-        return self._entries.get(key, (0, None))[1]
+    def get(self, name: str) -> Entry | None:
+        return self._entries.get(name, (0, None))[1]
 
-    def at(self, key: str) -> int:
-        """The revision of the key's last change; 0 if there was none."""
-        return self._entries.get(key, (0, None))[0]
+    def at(self, name: str) -> int:
+        """The revision of the entry's last change; 0 if there was none."""
+        return self._entries.get(name, (0, None))[0]
 
-    def of_kind(self, kind: str) -> dict[str, dict[str, Any]]:
-        """Entries of a kind by name."""
-        return dict(self._kinds.get(kind, {}))
+    def _of_kind(self, kind: str, entries: type[E]) -> dict[str, E]:
+        return cast("dict[str, E]", dict(self._kinds.get(kind, {})))
+
+    def topics(self) -> dict[str, Topic]:
+        return self._of_kind("topic", Topic)
+
+    def clients(self) -> dict[str, ClientEntry]:
+        return self._of_kind("client", ClientEntry)
+
+    def links(self) -> dict[str, LinkEntry]:
+        """By ``CLIENT.TOPIC``."""
+        return self._of_kind("link", LinkEntry)
+
+    def brokers(self) -> dict[str, BrokerEntry]:
+        return self._of_kind("broker", BrokerEntry)
+
+    def channels(self) -> dict[str, ChannelEntry]:
+        return self._of_kind("channel", ChannelEntry)
+
+    def cordons(self) -> dict[str, CordonEntry]:
+        """By broker."""
+        return self._of_kind("cordon", CordonEntry)
+
+    def find_topic(self, name: str) -> Topic | None:
+        return cast("Topic | None", self.get(topic_entry(name)))
 
     def topic(self, name: str) -> Topic:
-        known = self._topics.get(name)
+        known = self.find_topic(name)
         if known is None:
-            value = self.get(f"topic.{name}")
-            if value is None:
-                raise UnknownName("topic", name, sorted(self.of_kind("topic")))
-            known = self._topics[name] = Topic(name, **value)
+            raise UnknownName("topic", name, sorted(self.topics()))
         return known
 
-    def topics(self) -> Iterable[Topic]:
-        return [self.topic(name) for name in self.of_kind("topic")]
+    def client(self, name: str) -> ClientEntry | None:
+        return cast("ClientEntry | None", self.get(client_entry(name)))
 
     def home(self, client: str) -> str | None:
-        value = self.get(f"client.{client}")
-        return None if value is None else str(value["home"])
+        known = self.client(client)
+        return None if known is None else known.home
 
-    def brokers(self) -> dict[str, dict[str, Any]]:
-        return self.of_kind("broker")
+    def broker(self, name: str) -> BrokerEntry | None:
+        return cast("BrokerEntry | None", self.get(broker_entry(name)))
+
+    def channel(self, name: str) -> ChannelEntry | None:
+        return cast("ChannelEntry | None", self.get(channel_entry(name)))
+
+    # Where things are.
+
+    def unit_of(self, topic: str) -> Unit:
+        return self.topic(topic).unit
+
+    def placed(self, key: Key) -> Placed | None:
+        """The entry that says where a key is."""
+        return cast("Placed | None", self.get(entry_name(key)))
+
+    def broker_of(self, key: Key) -> str:
+        known = self.placed(key)
+        return "" if known is None else known.broker
+
+    def keys(self) -> list[tuple[Key, str]]:
+        """All that is placed and can be moved, and where it is."""
+        found = []
+        for kind, entries in self._kinds.items():
+            for rest, entry in entries.items():
+                key = entry_key(f"{kind}.{rest}")
+                if key is not None and not (isinstance(entry, Topic) and entry.unit != "topic"):
+                    found.append((key, cast("Placed", entry).broker))
+        return found
+
+    def check(self, key: Key) -> str:
+        """The broker of a key that can be moved; refused if there is no such thing."""
+        if key.topic and (unit := self.unit_of(key.topic)) != key.unit:
+            raise BadInput(f"topic '{key.topic}' is placed by {unit}, not by {key.unit}; move its {unit} instead")
+        if key.client and not key.topic and self.client(key.client) is None:
+            raise UnknownName("client", key.client, sorted(self.clients()))
+        return self.route(key.client, key.topic) if key.topic else self.broker_of(key)
+
+    def belongs(self, topic: str, client: str, key: Key) -> bool:
+        """Whether the link between them moves when ``key`` moves."""
+        known = self.find_topic(topic)
+        return known is not None and Key.of(known.unit, topic, client) == key
 
     def route(self, client: str, topic: str) -> str:
         """The broker that serves the topic to the client."""
-        record = self.topic(topic)
-        if record.unit == "topic":
-            return record.broker
-        if record.unit == "client":
-            return self.home(client) or record.broker
-        link = self.get(f"link.{client}.{topic}")
-        if link is None or not link["broker"]:
-            why = "no placement has carried it yet" if link is None else "the placement leaves it out"
+        key = self.key(topic, client)
+        known = self.placed(key)
+        if known is not None and known.broker:
+            return known.broker
+        if key.unit == "link":
+            why = "no placement has carried it yet" if known is None else "the placement leaves it out"
             raise LinkRefused(f"the link of client '{client}' to topic '{topic}' is refused: {why}")
-        return str(link["broker"])
+        return self.topic(topic).broker  # the client is not registered yet

@@ -11,5 +11,6 @@ CONTROL: Final = "control"  # bucket: the controller's lease and its state
 SUBSCRIPTIONS: Final = "subscriptions"  # one message for each subscriber of each channel subscription
 BACKEND: Final = "backend"  # channel subscriptions that the data cluster computes
 RESULTS: Final = "results"  # results of channels
+LEDGER: Final = "ledger"  # what the data cluster has begun and finished: the newest entry of each channel and feed
 MOST: Final = 1_000  # subscriptions in one request
 ACK_S: Final = 10.0  # a stored message that was fetched and not acknowledged for so long is delivered again

@@ -1,32 +1,34 @@
-"""Connections to nats-server, and requests in JSON between the parts of a fleet."""
+"""Connections to nats-server, and requests between the processes of a fleet."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
-import zlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import nats
 import nats.errors
 from nats.aio.client import Client as Nats
 
-from trimtab.errors import BadInput, Unreachable
+from trimtab.errors import BadInput, NoAnswer, Unreachable, VersionMismatch
 from trimtab.fleet import tasks
+from trimtab.fleet.protocol import coding
 from trimtab.fleet.site.credentials import client_context
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+    from trimtab.fleet.protocol.request import Handler, Request
+
+    R = TypeVar("R")
 
 log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
-LARGE: Final = 1 << 16  # bytes that are sent as they are
-PACKED: Final = b"\x78"  # what is packed begins so, and JSON does not
 CLOSE_S: Final = 5.0  # limit of closing a connection, if its server does not read
 PENDING_BYTES: Final = 8 * 1024 * 1024  # kept for a server that is away
 
@@ -88,7 +90,7 @@ async def connect(
             if attempt % len(servers):
                 continue
             if loop.time() >= deadline:
-                raise Unreachable(f"nothing answers at {_plain(servers)}: {shown or type(error).__name__}") from None
+                raise NoAnswer(f"nothing answers at {_plain(servers)}: {shown or type(error).__name__}") from None
             await asyncio.sleep(0.05)
         else:
             connection.options["allow_reconnect"] = True
@@ -108,6 +110,7 @@ async def close(connection: Nats) -> None:
 
 
 def _denied(error: Exception) -> bool:
+    """A server says so in the words of the NATS protocol; nats-py has a class for it, and does not always use it."""
     return "authorization" in str(error).lower() or isinstance(error, nats.errors.AuthorizationError)
 
 
@@ -120,56 +123,67 @@ def server_name(connection: Nats) -> str:
     return str(connection._server_info.get("server_name", ""))
 
 
-def packed(said: dict[str, Any]) -> bytes:
-    """As JSON; compressed if it is large, for a message has a megabyte at the most."""
-    data = json.dumps(said).encode()
-    return zlib.compress(data, 1) if len(data) > LARGE else data
-
-
-def unpacked(data: bytes | None) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(zlib.decompress(data) if data and data[:1] == PACKED else data or b"{}")
-    return said
-
-
-async def ask(connection: Nats, subject: str, question: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
-    """A request in JSON. What the other side refuses is raised as ``BadInput``."""
+async def ask(connection: Nats, request: Request[R], timeout_s: float = 5.0, *, broker: str = "") -> R:
+    """The reply to a request, which goes to an agent if a ``broker`` is named. What is refused there is raised here."""
+    subject = request.subject(broker)
+    data = coding.encode_message(request)
     try:
-        reply = await connection.request(subject, json.dumps(question).encode(), timeout=timeout_s)
+        reply = await connection.request(subject, data, timeout=timeout_s)
     except nats.errors.NoRespondersError:
-        raise Unreachable(f"nobody answers to '{subject}': is that part of the fleet running?") from None
+        raise NoAnswer(f"nobody answers to '{subject}': is that part of the fleet running?") from None
     except (TimeoutError, nats.errors.TimeoutError):
-        raise Unreachable(f"no answer to '{subject}' within {timeout_s:g} s") from None
+        doubt = ", and it may have been carried out" if request.changes else ""
+        raise NoAnswer(f"no answer to '{subject}' within {timeout_s:g} s{doubt}", changed=request.changes) from None
     except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
-        raise Unreachable(f"'{subject}' cannot be asked: {error}") from None
-    answer = unpacked(reply.data)
-    if "error" in answer:
-        raise BadInput(str(answer["error"]))
-    return answer
+        raise NoAnswer(f"'{subject}' cannot be asked: {error}") from None
+    return coding.decode_reply(reply.data, request.reply())
 
 
-def answering(
-    handle: Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]],
-) -> Callable[[Msg], Awaitable[None]]:
-    """A subscription callback that answers requests, each in a task of its own; errors become answers."""
+async def tell(connection: Nats, request: Request[Any], *, broker: str = "") -> None:
+    """The same without waiting for a reply; nobody hears whether it was carried out."""
+    await connection.publish(request.subject(broker), coding.encode_message(request))
+
+
+async def serve(connection: Nats, handlers: Iterable[Handler], *, broker: str = "") -> list[Subscription]:
+    """Answer requests, each in a task of its own; an agent names its ``broker``."""
+    return [
+        await connection.subscribe(each.request.subject(broker), cb=_answering(each.request, each.handle))
+        for each in handlers
+    ]
+
+
+def _answering(kind: type[Request[Any]], handle: Callable[[Any], Awaitable[Any]]) -> Callable[[Msg], Awaitable[None]]:
     running = tasks.Background("an answer", log)
 
     async def answer(message: Msg) -> None:
         try:
-            question = json.loads(message.data or b"{}")
-            if not isinstance(question, dict):
-                raise BadInput(f"a request is a JSON object, but this came: {message.data[:60]!r}")
-            reply = await handle(question) or {}
-        except BadInput as error:
-            reply = {"error": str(error), "kind": type(error).__name__}
-        except (ValueError, KeyError, TypeError) as error:
-            reply = {"error": f"the request was not understood: {type(error).__name__} {error}"}
-        except (nats.errors.Error, OSError, TimeoutError) as error:  # a server in the middle of a restart, say
-            log.warning("%s: %r", message.subject, error)
-            reply = {"error": f"it cannot be done just now: {type(error).__name__} {error}"}
+            reply = coding.encode_message(await _handled(message, kind, handle))
+        except (BadInput, Unreachable) as error:
+            reply = coding.encode_failure(error)
         if message.reply:
-            await message.respond(packed(reply))
+            await message.respond(reply)
 
     async def spawn(message: Msg) -> None:
         running.start(answer(message))
 
     return spawn
+
+
+async def _handled(message: Msg, kind: type[Request[Any]], handle: Callable[[Any], Awaitable[Any]]) -> Any:
+    try:
+        request = coding.decode_request(message.data, kind)
+    except VersionMismatch:
+        raise
+    except BadInput as error:
+        raise BadInput(f"the request '{message.subject}' was not understood: {error}") from None
+    try:
+        return await handle(request)
+    except (BadInput, Unreachable):
+        raise
+    except (nats.errors.Error, OSError, TimeoutError) as error:  # a server in the middle of a restart, say
+        log.warning("%s: %r", message.subject, error)
+        text = f"it cannot be done just now: {type(error).__name__} {error}"
+        raise Unreachable(text, changed=kind.changes) from None
+    except Exception as error:  # a fault of this process; whoever asks should not wait for nothing
+        log.exception("%s failed", message.subject)
+        raise BadInput(f"'{message.subject}' failed: {type(error).__name__} {error}") from None

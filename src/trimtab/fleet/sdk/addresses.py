@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from trimtab.fleet.protocol.agent_verbs import AddressBook
 
 
 class Addresses:
@@ -16,10 +18,10 @@ class Addresses:
         self._known = told | self._own
         self.mark = 0  # of all addresses as the fleet has told them last
 
-    def learn(self, said: dict[str, Any]) -> None:
+    def learn(self, book: AddressBook) -> None:
         """A broker that was started anew may be at another address."""
-        self._known |= said["brokers"] | self._own
-        self.mark = said["mark"]
+        self._known |= book.brokers | self._own
+        self.mark = book.mark
 
     def add(self, broker: str, urls: list[str]) -> None:
         if urls and broker not in self._own:

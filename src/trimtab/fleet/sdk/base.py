@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from trimtab.errors import BadInput
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -18,22 +20,41 @@ if TYPE_CHECKING:
 class Base:
     """What is heard here goes along when the base changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: str) -> None:
+        self.usable = False  # inside the client's ``async with``
+        self._client = client
         self._wire: Wire | None = None
         self._ears: dict[str, tuple[Heard, Any]] = {}  # subject -> callback, subscription
 
     @property
     def wire(self) -> Wire:
-        assert self._wire is not None, "a client is used inside async with"
+        if self._wire is None or not self.usable:
+            self.check_usable()
+        assert self._wire is not None
         return self._wire
 
     @property
     def nats(self) -> Nats:
         return self.wire.nats
 
+    def check_new(self) -> None:
+        """A client is entered once."""
+        if self._wire is not None:
+            raise BadInput(f"client '{self._client}' has been entered before; trimtab.connect makes another one")
+
+    def check_usable(self) -> None:
+        if not self.usable:
+            when = "before it was entered" if self._wire is None else "after it was closed"
+            raise BadInput(f"client '{self._client}' was used {when}; use it inside async with")
+
+    def close(self) -> None:
+        """Nothing can be asked any more."""
+        self.usable = False
+
     async def settle(self, wire: Wire) -> None:
         """From now on it is there."""
         self._wire = wire
+        self.usable = True
         for subject, (heard, _) in list(self._ears.items()):
             await self.hear(subject, heard)
 

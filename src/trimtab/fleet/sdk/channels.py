@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 import nats.errors
 
 from trimtab.errors import BadInput
-from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol import subjects, wire
+from trimtab.fleet.protocol.hub_verbs import (
+    ChannelId,
+    SeenResults,
+    SubscribeChannels,
+    UnsubscribeChannels,
+    WantedChannel,
+)
 from trimtab.fleet.protocol.latest import latest
+from trimtab.fleet.protocol.message import places
 from trimtab.fleet.protocol.streams import MOST, RESULTS
 from trimtab.fleet.protocol.types import as_json
-from trimtab.fleet.sdk.results import SEQUENCE, ChannelSubscription, Followed
+from trimtab.fleet.sdk.results import ChannelSubscription, Followed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -50,19 +58,28 @@ class ChannelClient:
         return bool(self._followed)
 
     async def subscribe(self, wanted: Sequence[Wanted]) -> list[ChannelSubscription]:
+        """All of them, or none if the hub refuses one."""
         made: list[ChannelSubscription] = []
+        try:
+            fresh = await self._subscribe(wanted, made)
+        except BadInput:
+            with contextlib.suppress(BadInput, nats.errors.Error, OSError):
+                await self.unsubscribe(made)
+            raise
+        if not await self._catch_up(fresh):
+            self._missed += 1
+        return made
+
+    async def _subscribe(self, wanted: Sequence[Wanted], made: list[ChannelSubscription]) -> list[Followed]:
+        """Add the subscriptions to ``made``; those that this client did not follow before."""
         fresh: list[Followed] = []
         for at in range(0, len(wanted), MOST):
             some = wanted[at : at + MOST]
-            question = {
-                "client": self._client,
-                "subscriptions": [{"channel": name, "params": as_json(params)} for name, _, params in some],
-            }
-            answer = await wire.ask(self._base.nats, "ask.hub.subscribe", question, ANSWER_S)
-            for (name, callback, params), known in zip(some, answer["subscriptions"], strict=True):
-                seen = max(int(answer["position"]), int(known["since"]))
-                made.append(ChannelSubscription(name, known["id"], params, callback))
-                followed = Followed(name, known["id"], seen)
+            asked = [WantedChannel(name, as_json(params)) for name, _, params in some]
+            answer = await wire.ask(self._base.nats, SubscribeChannels(self._client, asked), ANSWER_S)
+            for (name, callback, params), known in zip(some, answer.subscriptions, strict=True):
+                made.append(ChannelSubscription(name, known.id, params, callback))
+                followed = Followed(name, known.id, max(answer.position, known.since))
                 if followed.subject in self._followed:
                     self._followed[followed.subject].takers.append(made[-1])
                     continue
@@ -70,19 +87,14 @@ class ChannelClient:
                 fresh.append(followed)
                 await self._follow(followed)
         await self._base.nats.flush()
-        if not await self._catch_up(fresh):
-            self._missed += 1
-        return made
+        return fresh
 
     async def renew(self) -> None:
         """The hub has forgotten this client, which was away for long: subscribe again to all it follows."""
         known = list(self._followed.values())
         for at in range(0, len(known), MOST):
-            listed = [
-                {"channel": each.channel, "params": as_json(each.takers[0].params)} for each in known[at : at + MOST]
-            ]
-            question = {"client": self._client, "subscriptions": listed}
-            await wire.ask(self._base.nats, "ask.hub.subscribe", question, ANSWER_S)
+            asked = [WantedChannel(each.channel, as_json(each.takers[0].params)) for each in known[at : at + MOST]]
+            await wire.ask(self._base.nats, SubscribeChannels(self._client, asked), ANSWER_S)
         self._told = -1
         self._missed += 1  # look for what has come meanwhile
 
@@ -109,7 +121,7 @@ class ChannelClient:
     async def unsubscribe(self, subscriptions: Iterable[ChannelSubscription]) -> None:
         ended = []
         for each in subscriptions:
-            followed = self._followed.get(f"c.{each.channel}.{each.id}")
+            followed = self._followed.get(subjects.channel(each.channel, each.id))
             if followed is None or each not in followed.takers:
                 continue
             followed.takers.remove(each)
@@ -122,9 +134,8 @@ class ChannelClient:
 
     async def _end(self, ended: list[Followed]) -> None:
         for at in range(0, len(ended), MOST):
-            listed = [{"channel": each.channel, "id": each.id} for each in ended[at : at + MOST]]
-            question = {"client": self._client, "subscriptions": listed}
-            await wire.ask(self._base.nats, "ask.hub.unsubscribe", question, ANSWER_S)
+            listed = [ChannelId(each.channel, each.id) for each in ended[at : at + MOST]]
+            await wire.ask(self._base.nats, UnsubscribeChannels(self._client, listed), ANSWER_S)
 
     async def leave(self) -> None:
         """The client is closed: for good, or until it returns under its name."""
@@ -143,11 +154,11 @@ class ChannelClient:
         base, now = self._base, self._state()
         clock = asyncio.get_running_loop().time()
         if now != self._caught_up or clock >= self._look_at:
-            answer = await wire.ask(base.nats, "ask.hub.seen", {"client": self._client}, timeout_s)
-            if now != self._caught_up or answer["last"] > self._looked:
+            last = (await wire.ask(base.nats, SeenResults(self._client), timeout_s)).last
+            if now != self._caught_up or last > self._looked:
                 if not await self._catch_up(list(self._followed.values())):
                     return
-                self._caught_up, self._looked = now, answer["last"]
+                self._caught_up, self._looked = now, last
             self._look_at = clock + LOOK_S * (1 + len(self._followed) / 100)
         position = self._position
         # Results come in the order of their stream over one connection, and wake those who take them in that order;
@@ -155,7 +166,7 @@ class ChannelClient:
         # the furthest that was delivered is as far as the client has come.
         await asyncio.sleep(0)
         if position > self._told and not self._under_way and now == self._state():
-            await wire.ask(base.nats, "ask.hub.seen", {"client": self._client, "seq": position}, timeout_s)
+            await wire.ask(base.nats, SeenResults(self._client, position), timeout_s)
             self._told = position
 
     def _state(self) -> object:
@@ -172,8 +183,8 @@ class ChannelClient:
 
         try:
             last = await latest(self._base.nats, RESULTS, [each.stored_as for each in some])
-            places = {subject: int((message.headers or {})[SEQUENCE]) for subject, message in last.items()}
-            await asyncio.gather(*(one(each) for each in some if places.get(each.stored_as, 0) > each.seen))
+            newest = {subject: places(message.headers)[0] for subject, message in last.items()}
+            await asyncio.gather(*(one(each) for each in some if newest.get(each.stored_as, 0) > each.seen))
         except (nats.errors.Error, TimeoutError, OSError) as error:
             log.debug("client %s: %r", self._client, error)
             return False

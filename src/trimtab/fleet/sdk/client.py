@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
-import os
 import random
 import secrets
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import nats.errors
 
-from trimtab.errors import BadInput, Unreachable
+from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import names, wire
+from trimtab.fleet.protocol import coding, names, subjects, wire
+from trimtab.fleet.protocol.agent_verbs import FindRoute, Hello, RefuseMove
+from trimtab.fleet.protocol.entries import Change, ClientEntry, Topic
+from trimtab.fleet.protocol.hub_verbs import CreateTopic, DeleteTopic
 from trimtab.fleet.protocol.message import Stamper
-from trimtab.fleet.protocol.registry import Topic
+from trimtab.fleet.protocol.registry import client_entry
+from trimtab.fleet.sdk import arguments, client_file
 from trimtab.fleet.sdk.addresses import Addresses
 from trimtab.fleet.sdk.base import Base
 from trimtab.fleet.sdk.channels import ChannelClient
@@ -32,10 +33,10 @@ from trimtab.fleet.sdk.reader import Reader
 from trimtab.fleet.sdk.routes import Routes
 from trimtab.fleet.sdk.subscription import PENDING_MESSAGES, Subscription
 from trimtab.fleet.sdk.wires import Wires
-from trimtab.fleet.site.credentials import CLIENT_FILE, read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from trimtab.fleet.sdk.delivery import Callback, Delivery
     from trimtab.fleet.sdk.results import ChannelSubscription, Result
@@ -46,13 +47,6 @@ REPORT_S: Final = 1.0
 REFUGE_S: Final = 0.3  # a home may be away for so long before another broker is looked for
 LEAVE_S: Final = 5.0  # a callback may take so long for what has arrived when its client is closed
 TICK_S: Final = 0.05
-HOME_VARIABLE: Final = "TRIMTAB_HOME"
-DEFAULT_HOME: Final = ".trimtab"
-
-
-def fleet_home() -> Path:
-    """Where this machine's fleet keeps its files: $TRIMTAB_HOME, else .trimtab in the current folder."""
-    return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME)
 
 
 def connect(
@@ -69,11 +63,7 @@ def connect(
     like at first; ``position`` is latitude and longitude in degrees; ``addresses`` are URLs by broker, where
     this client reaches brokers under other addresses than they know themselves by.
     """
-    path = Path(fleet) if fleet is not None else fleet_home()
-    if path.is_dir() or path.suffix != ".json":
-        path = path / CLIENT_FILE
-    known = read_secret(path, "start a fleet with trimtab up, or copy the file from the fleet's machine")
-    return Client(known, name, home, position, addresses)
+    return Client(client_file.read(fleet), name, home, position, addresses)
 
 
 class Client:
@@ -83,15 +73,15 @@ class Client:
         self, known: dict[str, Any], name: str | None, home: str | None, position: tuple[float, float] | None,
         addresses: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self.name = names.client_name(name or f"client-{secrets.token_hex(4)}")
-        self.position = position
+        self.name = names.client_name(f"client-{secrets.token_hex(4)}" if name is None else name)
+        self.position = None if position is None else arguments.position(position)
         self.home = ""
-        self._wanted_home = home
+        self._wanted_home = None if home is None else names.broker_name(home)
         self._returns = name is not None
-        self._addresses = Addresses(known["brokers"], addresses or {})
+        self._addresses = Addresses(known["brokers"], {} if addresses is None else arguments.addresses(addresses))
         login = known["user"], known["password"], known.get("ca")
         self._wires = Wires(self.name, self._addresses, login, self._on_error)
-        self._base = Base()
+        self._base = Base(self.name)
         self._background = tasks.Background(f"client {self.name}", log)
         self._start = self._background.start
         self._routes = Routes(self.name, self._wires, self._base, self._start)
@@ -108,18 +98,19 @@ class Client:
     @property
     def serving(self) -> str:
         """The broker that this client is served by now, which is another than its home while that is away."""
-        return self._base.wire.broker if self._base.nats.is_connected else ""
+        return self._base.wire.broker if self._base.usable and self._base.nats.is_connected else ""
 
     async def __aenter__(self) -> Client:
+        self._base.check_new()
         wanted = self._wanted_home
         if wanted is not None and wanted not in self._addresses:
             known = ", ".join(sorted(self._addresses))
             raise BadInput(f"there is no broker '{wanted}' to be the home of '{self.name}'; known: {known}")
         base = await self._wires.first(wanted)
         try:
-            answer = await base.ask("hello", self._about(wanted))
-            self._addresses.learn(answer)
-            self.home = answer["home"]
+            welcomed = await base.ask(self._hello(wanted))
+            self._addresses.learn(welcomed)
+            self.home = welcomed.home
             base.users.add(self)
             if self.home != base.broker:
                 with contextlib.suppress(Unreachable):  # a home that is away; anybody can answer questions
@@ -127,8 +118,9 @@ class Client:
                     await self._wires.let_go(base, self)
                     base = better
             await self._base.settle(base)
-            await self._base.hear(f"route.client.{self.name}", self._home_changed)
+            await self._base.hear(subjects.change(client_entry(self.name)), self._home_changed)
         except BaseException:
+            self._base.close()
             await self._wires.close()
             raise
         for work in (self._ticks(), self._reports()):
@@ -144,14 +136,16 @@ class Client:
         up = [each for each in self._wires if each.nats.is_connected]
         await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True)
         await self._background.end()  # what the answers have started
+        self._base.close()  # not before: a callback may publish while the last messages are delivered
         await self._wires.close()
 
     # Topics.
 
     async def move_to(self, position: tuple[float, float]) -> None:
         """The client is somewhere else now: latitude and longitude in degrees."""
-        self.position = position
-        await self._base.wire.ask("hello", {"position": position})
+        place = arguments.position(position)
+        await self._base.wire.ask(Hello(self.name, position=place))
+        self.position = place
 
     async def create_topic(self, name: str, **settings: Any) -> str:
         """Create a topic, or find that it exists with the same settings; where it is hosted.
@@ -159,44 +153,42 @@ class Client:
         Settings: ``broker``, ``unit`` (topic, client or link), ``processor`` (module:function), ``spool``,
         ``limit_ms``, ``persistent``, ``replicas``.
         """
-        Topic(name, **({"broker": ""} | settings))  # bad settings never leave this process
-        question = {"name": name, **({"broker": ""} | settings)}
-        if not question["broker"]:
-            existing = await self.topic(name)
-            question["broker"] = existing.broker if existing else self.home
-        return str((await wire.ask(self._base.nats, "ask.hub.create", question, 35.0))["broker"])
+        topic = arguments.topic(name, settings)
+        return (await wire.ask(self._base.nats, CreateTopic(topic, self.position), 35.0)).broker
 
     async def topic(self, name: str) -> Topic | None:
         """What is known of a topic; None if there is none of that name."""
         try:
-            answer = await self._base.wire.ask("route", {"topic": names.topic_name(name)})
-        except Unreachable:
-            raise
-        except BadInput as error:
-            if "there is no topic" in str(error):
+            return (await self._base.wire.ask(FindRoute(self.name, names.topic_name(name)))).topic
+        except UnknownName as error:
+            if error.what == "topic":
                 return None
             raise
-        return Topic(name, **answer["topic"])
 
     async def delete_topic(self, name: str) -> None:
-        await wire.ask(self._base.nats, "ask.hub.delete", {"name": names.topic_name(name)}, 35.0)
+        await wire.ask(self._base.nats, DeleteTopic(names.topic_name(name)), 35.0)
 
     async def route(self, topic: str) -> str:
         """The broker that serves the topic to this client."""
-        known = self._routes.get(topic)
+        self._base.check_usable()
+        known = self._routes.get(names.topic_name(topic))
         if known is not None:
             return known.broker
-        return str((await self._base.wire.ask("route", {"topic": topic}))["broker"])
+        return (await self._base.wire.ask(FindRoute(self.name, topic))).broker
 
     # Messages.
 
-    async def publish(self, topic: str, data: bytes | str) -> None:
+    async def publish(self, topic: str, data: bytes | bytearray | memoryview | str) -> None:
         """Send a message. To a persistent topic, this returns when the message is stored, and not before."""
-        route = self._routes.ready(topic) or await self._routes.to_publish(topic)
-        if isinstance(data, str):
-            data = data.encode()
+        # A message that is refused must not use up a number: subscribers would wait for it.
+        if type(data) is not bytes:
+            data = arguments.payload(data)
+        if not self._base.usable or type(topic) is not str:
+            self._base.check_usable()
+            names.topic_name(topic)
+        route = self._routes.ready(topic) or await self._routes.to_publish(names.topic_name(topic))
         if route.outbox is not None:
-            route.outbox.check(data)  # before it gets a number, for a number that never comes holds up the others
+            route.outbox.check(data)
             await route.outbox.send(data, self._stamper.next(topic))
         else:
             try:
@@ -219,32 +211,35 @@ class Client:
         With ``durable``, of a persistent topic: from the oldest stored message on, or from where the reader
         of that name was. A message counts as read when the callback returns; one that raises comes again.
         """
+        self._base.check_usable()
         names.topic_name(topic)
-        subscription: Delivery
-        if durable is None:
-            subscription = Subscription(topic, callback, pending)
-        else:
-            subscription = Reader(topic, callback, names.client_name(durable))
+        arguments.callback(callback)
+        subscription: Delivery = Subscription(topic, callback, arguments.pending(pending))
+        if durable is not None:
+            subscription = Reader(topic, callback, names.reader_name(durable))
         await self._routes.subscribe(subscription)
         return subscription
 
     async def unsubscribe(self, subscription: Delivery) -> None:
-        await self._routes.unsubscribe(subscription)
+        self._base.check_usable()
+        await self._routes.unsubscribe(arguments.subscription(subscription))
 
     async def flush(self) -> None:
         """Until the brokers have everything that was published."""
+        self._base.check_usable()
         for each in self._wires:
             await each.nats.flush()
 
     async def dead_letters(self, topic: str, callback: Any) -> None:
         """Call ``callback(data, reason)`` with every message of a topic that its processor failed on."""
+        arguments.callback(callback)
 
         async def heard(raw: Any) -> None:
             result = callback(raw.data, (raw.headers or {}).get("Trimtab-Reason", ""))
             if asyncio.iscoroutine(result):
                 await result
 
-        await self._base.hear(names.dead(names.topic_name(topic)), heard)
+        await self._base.hear(subjects.dead(names.topic_name(topic)), heard)
         await self._base.nats.flush()
 
     # Channels.
@@ -262,30 +257,32 @@ class Client:
         self, wanted: Sequence[tuple[str, Callable[[Result], Any] | None, dict[str, Any]]]
     ) -> list[ChannelSubscription]:
         """Many at once: channel, callback, parameters of each. The same one twice is answered twice."""
-        return await self._channels.subscribe(wanted)
+        checked = [arguments.wanted_channel(each) for each in arguments.listed(wanted, "subscriptions to channels")]
+        return await self._channels.subscribe(checked)
 
     async def unsubscribe_channel(self, subscription: ChannelSubscription) -> None:
-        await self._channels.unsubscribe([subscription])
+        await self.unsubscribe_channels([subscription])
 
     async def unsubscribe_channels(self, subscriptions: Iterable[ChannelSubscription]) -> None:
         """Many at once."""
-        await self._channels.unsubscribe(subscriptions)
+        some = arguments.listed(subscriptions, "subscriptions to channels")
+        await self._channels.unsubscribe([arguments.channel_subscription(each) for each in some])
 
     # Where this client is.
 
-    def _about(self, home: str | None) -> dict[str, Any]:
-        return {"home": home, "position": self.position, "returns": self._returns}
+    def _hello(self, home: str | None) -> Hello:
+        return Hello(self.name, home, self.position, self._returns)
 
     async def _introduce(self) -> None:
         """This client was away for so long that the fleet has forgotten it."""
         with contextlib.suppress(BadInput, nats.errors.Error, OSError):
-            await self._base.wire.ask("hello", self._about(self.home))
+            await self._base.wire.ask(self._hello(self.home))
             await self._channels.renew()
 
     async def _home_changed(self, raw: Any) -> None:
-        value = json.loads(raw.data)["value"]
-        if value is not None and value["home"] != self.home:
-            self._start(self._change_home(value["home"]))
+        entry = coding.decode(raw.data, Change).entry()
+        if isinstance(entry, ClientEntry) and entry.home != self.home:
+            self._start(self._change_home(entry.home))
 
     async def _change_home(self, home: str) -> None:
         old = self._base.wire
@@ -298,7 +295,7 @@ class Client:
                 raise Unreachable(f"'{home}' does not answer")
         except (BadInput, nats.errors.Error, OSError) as error:
             reason = f"client '{self.name}' cannot reach '{home}': {error}"
-            await old.tell("refuse", {"topic": "", "reason": reason})
+            await old.tell(RefuseMove(self.name, "", reason))
             return
         self.home = home
         await self._settle_at(new, old)
@@ -351,28 +348,25 @@ class Client:
                     await self._channels.tell_position()
             up = [each for each in self._wires if each.nats.is_connected]
             for error in await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True):
-                if isinstance(error, Exception) and not isinstance(error, BadInput):
+                if isinstance(error, Exception) and not isinstance(error, BadInput | Unreachable):
                     log.error("client %s: %r", self.name, error)
 
     async def _mend(self) -> None:
         await self._routes.mend()
         if self._wires.is_gone(self._base.wire):
-            with contextlib.suppress(BadInput):
+            with contextlib.suppress(BadInput, Unreachable):  # then at the next report
                 await self._base.settle(await self._wires.to(self.home, self))
 
     async def _report_to(self, to: Wire) -> None:
-        question = self._routes.report(to.broker) | {"home": self.home, "leaves": self._closing}
-        if self._closing:
-            question["links"] = {}
-        answer = await to.ask("report", question, timeout_s=2.0)
-        if answer["mark"] != self._addresses.mark:
+        answer = await to.ask(self._routes.report(to.broker, self.home, leaves=self._closing), timeout_s=2.0)
+        if answer.mark != self._addresses.mark:
             await self._routes.learn()
-        elsewhere = answer["home"] != self.home or (answer.get("home_alive") and to.broker != self.home)
+        elsewhere = answer.home != self.home or (answer.home_alive and to.broker != self.home)
         if elsewhere and to is self._base.wire:
-            self._start(self._change_home(answer["home"]))
-        self._routes.told(answer["stale"])
+            self._start(self._change_home(answer.home))
+        self._routes.told(answer.stale)
         at_it = self._introducing is not None and not self._introducing.done()
-        if not (answer["known"] or at_it or self._closing) and to is self._base.wire:
+        if not (answer.known or at_it or self._closing) and to is self._base.wire:
             self._introducing = self._start(self._introduce())
 
     async def _on_error(self, error: Exception) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
     from nats.aio.msg import Msg
 
-    from trimtab.fleet.protocol.registry import Topic
+    from trimtab.fleet.protocol.entries import Topic
 
 AGAIN_S: Final = 0.5  # without an answer for so long, it is sent again
 SOON_S: Final = 0.02  # after an answer that nobody stores it just now

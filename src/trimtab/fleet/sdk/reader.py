@@ -7,7 +7,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.fleet.protocol.message import MESSAGE_ID, Message, stamped
+from trimtab.fleet.protocol.message import Message, identified
 from trimtab.fleet.protocol.streams import ACK_S
 from trimtab.fleet.sdk.delivery import Delivery
 from trimtab.fleet.sdk.puller import Puller
@@ -82,7 +82,7 @@ class Reader(Delivery):
                     await self._give(message)  # type: ignore[arg-type]
 
     async def _accept(self, raw: Msg) -> None:
-        plain = stamped(self.topic, raw.data, (raw.headers or {}).get(MESSAGE_ID, ""))
+        plain = identified(self.topic, raw.data, "", raw.headers)  # the reply subject is where it is acknowledged
         message = _Read(
             plain.topic, plain.data, plain.publisher, plain.seq, plain.sent_at, plain.source, plain.number, plain.origin
         )

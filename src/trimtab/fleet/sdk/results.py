@@ -2,7 +2,8 @@
 
 Results are stored at the hub in one stream and come here as they are stored, each with its place in the stream and
 that of the one before it of the same subscription. So a gap is seen at once, and what is missing is fetched from the
-stream: after a broken connection, a change of home, or a week off.
+stream: after a broken connection, a change of home, or a week off. A large result comes in several messages, which are
+joined (``assembly``); it counts as stored where its last part is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol import coding, names, subjects
+from trimtab.fleet.protocol.hub_verbs import ResultRecord
+from trimtab.fleet.protocol.message import places
+from trimtab.fleet.sdk.assembly import Assembly, Part
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,8 +30,6 @@ if TYPE_CHECKING:
     Callback = Callable[["Result"], Awaitable[None] | None]
 
 log = logging.getLogger("trimtab.client")
-SEQUENCE: Final = "Nats-Sequence"
-BEFORE: Final = "Nats-Last-Sequence"
 FETCH: Final = f"$JS.{names.HUB}.API.DIRECT.GET.results"
 FETCH_S: Final = 2.0
 WAITING: Final = 1_000  # results kept for whoever iterates; the rest stays at the hub until then
@@ -43,6 +45,10 @@ class Result:
     at: str  # the execution's time, ISO 8601
     rows: list[dict[str, Any]]
     seq: int  # its place among all results
+    part: int = 1  # 1 of 1: the whole result. Otherwise other parts are lost, and each that is left comes by itself
+    parts: int = 1
+    left_out: int = 0  # rows that are too large to be sent
+    reason: str = ""  # why the last of those was left out
 
 
 class ChannelSubscription:
@@ -99,25 +105,25 @@ class Followed:
     seen: int  # everything up to this place has been delivered
     takers: list[ChannelSubscription] = field(default_factory=list)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one result at a time
+    _assembly: Assembly = field(default_factory=Assembly)
 
     @property
     def subject(self) -> str:
-        return f"c.{self.channel}.{self.id}"
+        return subjects.channel(self.channel, self.id)
 
     @property
     def stored_as(self) -> str:
-        return f"res.{self.channel}.{self.id}"
+        return subjects.result(self.channel, self.id)
 
     async def came(self, raw: Msg, nats: Nats) -> None:
         """A result, as it was stored."""
-        headers = raw.headers or {}
-        seq, before = int(headers.get(SEQUENCE, 0)), int(headers.get(BEFORE, 0))
+        seq, before = places(raw.headers)
         async with self._turn:
             if seq <= self.seen:
                 return
             if before > self.seen:
                 await self._fetch(nats, upto=before)
-            await self._deliver(seq, raw.data)
+            await self._deliver(Part(seq, coding.decode(raw.data, ResultRecord)), nats)
 
     async def catch_up(self, nats: Nats) -> None:
         """What has been stored meanwhile."""
@@ -126,16 +132,36 @@ class Followed:
 
     async def _fetch(self, nats: Nats, upto: int | None = None) -> None:
         while upto is None or self.seen < upto:
-            question = {"seq": self.seen + 1, "next_by_subj": self.stored_as}
-            reply = await nats.request(FETCH, json.dumps(question).encode(), timeout=FETCH_S)
-            headers = reply.headers or {}
-            if headers.get("Status"):  # no more, or it has been kept long enough
+            part = await self._next(nats, self.seen)
+            if part is None:
                 return
-            await self._deliver(int(headers[SEQUENCE]), reply.data)
+            await self._deliver(part, nats)
 
-    async def _deliver(self, seq: int, data: bytes) -> None:
-        known = json.loads(data)
-        result = Result(self.channel, self.id, known["execution"], known["at"], known["rows"], seq)
-        for taker in list(self.takers):
-            await taker.take(result)
-        self.seen = seq
+    async def _next(self, nats: Nats, after: int) -> Part | None:
+        """The first message that is stored after this place; None if there is none, or none is kept any longer."""
+        question = {"seq": after + 1, "next_by_subj": self.stored_as}
+        reply = await nats.request(FETCH, json.dumps(question).encode(), timeout=FETCH_S)
+        if (reply.headers or {}).get("Status"):
+            return None
+        return Part(places(reply.headers)[0], coding.decode(reply.data, ResultRecord))
+
+    async def _deliver(self, part: Part, nats: Nats) -> None:
+        earlier = await self._earlier(part, nats) if self._assembly.lacks_earlier(part) else []
+        for each in self._assembly.add(part, earlier):
+            result = Result(
+                self.channel, self.id, each.execution, each.at, each.rows, each.seq, each.part, each.parts,
+                each.left_out, each.reason,
+            )  # fmt: skip
+            for taker in list(self.takers):
+                await taker.take(result)
+        self.seen = part.seq
+
+    async def _earlier(self, part: Part, nats: Nats) -> list[Part]:
+        """Parts of the same result that were stored before this client, or this run of it, began to follow."""
+        found: list[Part] = []
+        earlier = await self._next(nats, part.after)
+        while earlier is not None and earlier.seq < part.seq:
+            if earlier.result == part.result:
+                found.append(earlier)
+            earlier = await self._next(nats, earlier.seq)
+        return found

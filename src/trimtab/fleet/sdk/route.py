@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol import subjects
+from trimtab.fleet.protocol.registry import entry_name
 from trimtab.fleet.sdk.outbox import Outbox
 from trimtab.fleet.sdk.reader import Reader
 from trimtab.fleet.sdk.subscription import Subscription
+from trimtab.model.key import Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trimtab.fleet.protocol.registry import Topic
+    from trimtab.fleet.protocol.agent_verbs import Role
+    from trimtab.fleet.protocol.entries import Topic
     from trimtab.fleet.sdk.delivery import Delivery
     from trimtab.fleet.sdk.wires import Wire
 
@@ -37,19 +40,14 @@ class Route:
 
     def aim(self) -> None:
         """Where messages go from now on."""
-        name = self.topic.name
-        if self.topic.processor:
-            self.subject = names.work(name) if self.topic.unit == "topic" else names.home(self.broker, name)
-        elif self.topic.persistent:
-            self.subject = names.keep(self.broker, name)
-        else:
-            self.subject = names.deliver(name)
+        self.subject = self.topic.entrance(self.broker)
         if self.outbox is not None:
             self.outbox.aim(self.wire.nats, self.subject)
 
     @property
-    def roles(self) -> list[str]:
-        return ["pub"] * self.publishing + ["sub"] * bool(self.subscriptions)
+    def roles(self) -> list[Role]:
+        roles: dict[Role, bool] = {"pub": self.publishing, "sub": bool(self.subscriptions)}
+        return [role for role, has in roles.items() if has]
 
     @property
     def live(self) -> list[Subscription]:
@@ -60,6 +58,7 @@ class Route:
         return [each for each in self.subscriptions if isinstance(each, Reader)]
 
     def changes(self, client: str) -> str:
-        """Where the registry tells of a new route."""
+        """Where the registry tells of a new route. A client hears of its home's changes anyway."""
         name = self.topic.name
-        return f"route.link.{client}.{name}" if self.topic.unit == "link" else f"route.topic.{name}"
+        key = Key("link", name, client) if self.topic.unit == "link" else Key("topic", name, "")
+        return subjects.change(entry_name(key))

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from typing import TYPE_CHECKING, Any
 
 import nats.errors
 
-from trimtab.errors import BadInput
+from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import names
-from trimtab.fleet.protocol.registry import Topic
+from trimtab.fleet.protocol import coding, names, subjects
+from trimtab.fleet.protocol.agent_verbs import (
+    CloseLink,
+    FindRoute,
+    FlushTopic,
+    GetBrokers,
+    MakeReader,
+    OpenLink,
+    RefuseMove,
+    ReportClient,
+)
+from trimtab.fleet.protocol.entries import Change, LinkEntry, Topic
 from trimtab.fleet.sdk.reader import Reader
 from trimtab.fleet.sdk.route import Route
 from trimtab.fleet.sdk.turnstile import Turnstile
@@ -21,6 +30,7 @@ from trimtab.observe.report import TopicReport
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from trimtab.fleet.protocol.agent_verbs import FoundRoute
     from trimtab.fleet.sdk.base import Base
     from trimtab.fleet.sdk.delivery import Delivery
     from trimtab.fleet.sdk.wires import Wire, Wires
@@ -71,7 +81,7 @@ class Routes:
             route = await self._open(topic)
             async with route.moving:
                 if not route.publishing:
-                    await route.wire.ask("open", {"topic": topic, "role": "pub"})
+                    await route.wire.ask(OpenLink(self._client, topic, "pub"))
                     route.aim()
                     route.publishing = True
             return route
@@ -84,9 +94,9 @@ class Routes:
             route = await self._open(topic)
             async with route.moving:
                 if isinstance(subscription, Reader):
-                    await route.wire.ask("reader", {"topic": topic, "durable": subscription.durable})
+                    await route.wire.ask(MakeReader(self._client, topic, subscription.durable))
                 await subscription.listen(route.broker, route.wire.nats)
-                await route.wire.ask("open", {"topic": topic, "role": "sub"})
+                await route.wire.ask(OpenLink(self._client, topic, "sub"))
                 subscription.joined(route.broker)
                 route.subscriptions.append(subscription)
         except BaseException:
@@ -104,17 +114,17 @@ class Routes:
             route.subscriptions.remove(subscription)
             await subscription.leave_all()
             if not route.subscriptions:
-                await route.wire.tell("close", {"topic": subscription.topic, "role": "sub"})
+                await route.wire.tell(CloseLink(self._client, subscription.topic, "sub"))
         await self._forget(subscription.topic)
 
     async def _open(self, topic: str) -> Route:
         async with self._opening.setdefault(topic, asyncio.Lock()):
             route = self._by_topic.get(topic)
             if route is None:
-                answer = await self._base.wire.ask("route", {"topic": topic})
-                broker, record, use = answer["broker"], Topic(topic, **answer["topic"]), object()
-                self._wires.addresses.add(broker, answer["urls"])
-                route = Route(record, broker, await self._wires.to(broker, use), use, self._start)
+                found, use = await self._base.wire.ask(FindRoute(self._client, topic)), object()
+                self._wires.addresses.add(found.broker, found.urls)
+                to = await self._wires.to(found.broker, use)
+                route = Route(found.topic, found.broker, to, use, self._start)
                 await self._listen_for_changes(route)
                 self._by_topic[topic] = route
             return route
@@ -146,11 +156,11 @@ class Routes:
         """Hear of a route's change as it happens. Should one get lost, the next report brings it."""
 
         async def changed(raw: Any) -> None:
-            value = json.loads(raw.data)["value"]
-            if value is None and route.topic.unit != "link":
+            entry = coding.decode(raw.data, Change).entry()
+            if entry is None and route.topic.unit != "link":
                 self._start(self._end(route))
-            elif value is not None and route.topic.unit != "client" and value["broker"]:
-                self._start(self.follow(route, value["broker"]))
+            elif isinstance(entry, Topic | LinkEntry) and route.topic.unit != "client" and entry.broker:
+                self._start(self.follow(route, entry.broker))
 
         await self._base.hear(route.changes(self._client), changed)
 
@@ -167,7 +177,7 @@ class Routes:
             # The store has moved already; until the new connection stands, that to the client's home reaches it too.
             between = self._wires.get(broker) or self._base.wire
             if route.outbox is not None and not route.topic.processor:
-                route.outbox.aim(between.nats, names.keep(broker, topic))
+                route.outbox.aim(between.nats, subjects.keep(broker, topic))
             for reader in route.readers:
                 await reader.listen(broker, between.nats)
             use, new = object(), None
@@ -179,7 +189,7 @@ class Routes:
                 for subscription in route.subscriptions:
                     await subscription.listen(broker, new.nats)
                 for role in route.roles:
-                    peers = (await new.ask("open", {"topic": topic, "role": role}))["peers"]
+                    peers = (await new.ask(OpenLink(self._client, topic, role))).peers
                 for subscription in route.subscriptions:
                     subscription.joined(broker)
             except (BadInput, nats.errors.Error, OSError) as error:
@@ -188,13 +198,13 @@ class Routes:
                 if new is not None:
                     await self._wires.let_go(new, use)
                 reason = f"client '{self._client}' cannot reach '{broker}': {error}"
-                await old.tell("refuse", {"topic": topic, "reason": reason})
+                await old.tell(RefuseMove(self._client, topic, reason))
                 return
             if route.publishing and route.topic.processor and route.topic.unit != "topic":
                 # What went to the old broker must be processed before anything the new one gets.
                 self._gates[topic].close()
-                with contextlib.suppress(BadInput):
-                    await old.ask("flush", {"topic": topic})
+                with contextlib.suppress(BadInput, Unreachable):  # a broker that is away processes nothing more
+                    await old.ask(FlushTopic(self._client, topic))
             route.broker, route.wire, route.use = broker, new, use
             route.leaving.append(left)
             route.aim()
@@ -215,20 +225,20 @@ class Routes:
             await tasks.within(2.0, old.nats.flush())
         route.leaving.remove(left)
         if left not in (*route.leaving, route.broker):
-            await old.tell("close", {"topic": route.topic.name})
+            await old.tell(CloseLink(self._client, route.topic.name))
         await self._wires.let_go(old, used)
 
     async def learn(self) -> None:
         """Where brokers are now."""
-        with contextlib.suppress(BadInput):
-            self._wires.addresses.learn(await self._base.wire.ask("brokers", {}))
+        with contextlib.suppress(BadInput, Unreachable):  # the next report tells whether there is something to learn
+            self._wires.addresses.learn(await self._base.wire.ask(GetBrokers()))
 
     async def mend(self) -> None:
         """Another connection for every route whose connection is gone for good."""
         for route in self:
             if self._wires.is_gone(route.wire) and not route.moving.locked():
                 async with route.moving:
-                    with contextlib.suppress(BadInput):
+                    with contextlib.suppress(Unreachable):  # then at the next report
                         use = object()
                         route.wire, route.use = await self._wires.to(route.broker, use), use
                         for subscription in route.subscriptions:
@@ -238,26 +248,24 @@ class Routes:
 
     # Reporting.
 
-    def report(self, broker: str) -> dict[str, Any]:
+    def report(self, broker: str, home: str, *, leaves: bool) -> ReportClient:
         """What has gone over routes to that broker since the last report, and which there are."""
-        topics: dict[str, Any] = {}
+        topics: dict[str, TopicReport] = {}
         here = [route for route in self if route.broker == broker]
         for route in here:
             report = TopicReport(in_msgs=route.sent_msgs, in_bytes=route.sent_bytes)
             route.sent_msgs = route.sent_bytes = 0
             for subscription in route.subscriptions:
                 report.add(subscription.take_report())
-            if encoded := report.encode():
-                topics[route.topic.name] = encoded
-        return {
-            "topics": topics,
-            "links": {r.topic.name: r.roles for r in self if broker in (r.broker, *r.leaving)},
-            "routes": {route.topic.name: route.broker for route in here if not route.moving.locked()},
-        }
+            if report:
+                topics[route.topic.name] = report
+        links = {} if leaves else {r.topic.name: r.roles for r in self if broker in (r.broker, *r.leaving)}
+        routes = {route.topic.name: route.broker for route in here if not route.moving.locked()}
+        return ReportClient(self._client, home, topics, links, routes, leaves)
 
-    def told(self, stale: dict[str, Any]) -> None:
+    def told(self, stale: dict[str, FoundRoute]) -> None:
         """A report was answered: these topics are elsewhere."""
         for topic, better in stale.items():
             if (route := self._by_topic.get(topic)) is not None:
-                self._wires.addresses.add(better["broker"], better["urls"])
-                self._start(self.follow(route, better["broker"]))
+                self._wires.addresses.add(better.broker, better.urls)
+                self._start(self.follow(route, better.broker))

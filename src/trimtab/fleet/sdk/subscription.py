@@ -9,8 +9,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import names
-from trimtab.fleet.protocol.message import MESSAGE_ID, PREFIX, Message, stamped
+from trimtab.fleet.protocol import subjects
+from trimtab.fleet.protocol.message import Message, identified
 from trimtab.fleet.sdk.delivery import Delivery
 from trimtab.migrate.catchup import Catchup, Seen
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription as NatsSubscription
 
+    from trimtab.fleet.protocol.message import Message
     from trimtab.fleet.sdk.delivery import Callback
 
 log = logging.getLogger("trimtab.client")
@@ -43,7 +44,7 @@ class Subscription(Delivery):
     async def listen(self, broker: str, connection: Nats) -> None:
         if broker not in self._on:
             self._on[broker] = await connection.subscribe(
-                names.deliver(self.topic), cb=self._receive, pending_msgs_limit=self._pending,
+                subjects.deliver(self.topic), cb=self._receive, pending_msgs_limit=self._pending,
                 pending_bytes_limit=PENDING_BYTES,
             )  # fmt: skip
 
@@ -74,20 +75,7 @@ class Subscription(Delivery):
         return any(each is subscription for each in (*self._on.values(), *self._leaving))
 
     async def _receive(self, raw: Msg) -> None:
-        parts = raw.reply.split(".")
-        if len(parts) == 5 and parts[0] == "_t" and len(parts[3]) < 16:  # nearly always, so not left to stamped()
-            try:
-                source, number = f"{parts[1]}.{parts[2]}", int(parts[3])
-                sent_at = int(parts[4]) * 1e-6
-                message = Message(self.topic, raw.data, parts[1], number, sent_at, source, number, source)
-            except (ValueError, OverflowError):
-                message = Message(self.topic, raw.data)
-        elif raw.reply.startswith(PREFIX):
-            message = stamped(self.topic, raw.data, raw.reply[3:])
-        elif raw.headers and MESSAGE_ID in raw.headers:
-            message = stamped(self.topic, raw.data, raw.headers[MESSAGE_ID])
-        else:
-            message = Message(self.topic, raw.data)
+        message = identified(self.topic, raw.data, raw.reply, raw.headers)
         ready = self._catchup.accept(message, time.monotonic())
         if len(ready) == 1 and message.origin is message.source:  # nearly always, so it is not left to _deliver()
             if self._waits:
@@ -117,8 +105,8 @@ class Subscription(Delivery):
     async def drop(self, raw: Any) -> None:
         """It counts as come, so that nothing waits for it."""
         self.dropped += 1
-        if raw.reply and raw.reply.startswith(PREFIX):
-            dropped = stamped(self.topic, b"", raw.reply[3:])
+        dropped = identified(self.topic, b"", raw.reply, None)
+        if dropped.source:
             ready = self._catchup.skip(dropped.source, dropped.number, time.monotonic())
             if ready:  # not here: this is the connection's reader, and the callback is slow
                 self._later.start(self._deliver(ready))

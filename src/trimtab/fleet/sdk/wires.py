@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from trimtab.errors import Unreachable
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol import subjects, wire
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from nats.aio.client import Client as Nats
 
+    from trimtab.fleet.protocol.request import AgentRequest
     from trimtab.fleet.sdk.addresses import Addresses
+
+    R = TypeVar("R")
 
 log = logging.getLogger("trimtab.client")
 CONNECT_S: Final = 3.0
@@ -45,14 +47,14 @@ class Wire:
         self._inbox = self.nats.new_inbox()
         await self.nats.subscribe(f"{self._inbox}.*", cb=self._on_marker)
 
-    async def ask(self, verb: str, question: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
+    async def ask(self, request: AgentRequest[R], timeout_s: float = 5.0) -> R:
         """The broker's agent."""
-        return await wire.ask(self.nats, f"ask.{self.broker}.{verb}", {"client": self.client} | question, timeout_s)
+        return await wire.ask(self.nats, request, timeout_s, broker=self.broker)
 
-    async def tell(self, verb: str, message: dict[str, Any]) -> None:
+    async def tell(self, request: AgentRequest[Any]) -> None:
         """The broker's agent, without waiting; the next report says it again."""
         with contextlib.suppress(Exception):
-            await self.nats.publish(f"ask.{self.broker}.{verb}", json.dumps({"client": self.client} | message).encode())
+            await wire.tell(self.nats, request, broker=self.broker)
 
     async def _on_marker(self, message: object) -> None:
         subject, server = message.subject, message.data.decode()  # type: ignore[attr-defined]
@@ -69,7 +71,7 @@ class Wire:
         self._heard[subject] = heard = asyncio.Event()
         try:
             for _ in range(int(PROBE_S / PROBE_AGAIN_S)):
-                await new.nats.publish("ask.all.probe", subject.encode())
+                await new.nats.publish(subjects.PROBE, subject.encode())
                 if await tasks.happens(heard, PROBE_AGAIN_S):
                     return True
             log.debug("%s: no sign of %s", self.broker, self._markers[subject])
@@ -98,7 +100,10 @@ class Wires:
     async def first(self, wanted: str | None) -> Wire:
         """To that broker, or else to whichever answers."""
         order = sorted(self.addresses, key=lambda broker: broker != wanted)
-        nats = await self._connect([url for broker in order for url in self.addresses[broker]])
+        urls = [url for broker in order for url in self.addresses[broker]]
+        if not urls:
+            raise Unreachable("the client file names no broker: start one with trimtab broker")
+        nats = await self._connect(urls)
         reached = nats.connected_url
         new = Wire(self._client, wire.server_name(nats), nats, [reached.geturl()] if reached else [])
         await new.open()

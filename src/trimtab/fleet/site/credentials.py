@@ -62,13 +62,18 @@ class Fleet:
 
 
 def write_secret(path: Path, content: dict[str, Any]) -> None:
-    """All or nothing, and never readable by others, not even for a moment."""
+    """As JSON; all or nothing, and never readable by others, not even for a moment."""
+    write_private(path, json.dumps(content, indent=2).encode())
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """The same with bytes."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(content, file, indent=2)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         os.replace(part, path)
     except BaseException:
         part.unlink(missing_ok=True)

@@ -10,10 +10,13 @@ import sys
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from trimtab.errors import BadInput, Unreachable
-from trimtab.fleet.protocol import names, wire
+from trimtab.errors import BadInput, NotStartedHere, Unreachable
+from trimtab.fleet.protocol import coding, names, wire
+from trimtab.fleet.protocol.admin_verbs import AddBroker, BrokerUrls, ForgetBroker, ListBrokers, RemoveBroker
+from trimtab.fleet.protocol.entries import BrokerEntry
+from trimtab.fleet.protocol.request import Done
 from trimtab.fleet.site import server
-from trimtab.fleet.hub.absent import Patience
+from trimtab.fleet.hub.settings import HubSettings
 from trimtab.fleet.broker.capacity import Capacity
 from trimtab.fleet.site.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, read_secret, write_secret
 from trimtab.fleet.site.lock import lock
@@ -44,9 +47,9 @@ class Launch:
     def __init__(
         self, home: Path, *, host: str = LOOPBACK, tls: bool | Tls = False, area: str = "area", executors: int = 16,
         on_restart: Callable[[Child], None] = lambda _: None, capacity: Capacity | None = None,
-        patience: Patience | None = None,
+        hub_settings: HubSettings | None = None,
     ) -> None:  # fmt: skip
-        self.patience = patience or Patience()  # with clients that are away
+        self.hub_settings = hub_settings or HubSettings()
         self.capacity = capacity or Capacity()  # of each broker that is started
         self.home = home.resolve()  # its paths go into files that are read elsewhere
         self.host = host
@@ -93,8 +96,8 @@ class Launch:
         (self.home / CLIENT_FILE).unlink(missing_ok=True)  # of an earlier run, with other addresses
         folder = self.home / names.HUB
         await self._server(names.HUB, server.hub_config(self.fleet, client, leaf, folder / "store"), client)
-        patience = (str(self.patience.forget_s), str(self.patience.forget_unnamed_s))
-        self._python("keeper", "trimtab.fleet.hub.keeper", str(self.home), str(self.executors), *patience)
+        settings = coding.to_json(self.hub_settings).decode()
+        self._python("keeper", "trimtab.fleet.hub.keeper", str(self.home), str(self.executors), settings)
 
     def start_controller(self, name: str = "controller", *options: str) -> None:
         """One that leads, or stands by, in a process of its own."""
@@ -151,13 +154,10 @@ class Launch:
                 store_clients[number - 1],
             )  # fmt: skip
         urls = [f"{self.scheme}://{client}"]
-        about = {
-            "urls": urls, "mesh": advertise or str(mesh), "area": self.area, "stores": stores, "mqtt": str(mqtt),
-            **self.capacity.about(),
-        }  # fmt: skip
+        about = BrokerEntry(urls, advertise or str(mesh), self.area, stores, str(mqtt), **self.capacity.about())
         config = self.home / name / "agent.json"
         known = {
-            "broker": name, "urls": urls, "fleet": fleet.fleet, "system": fleet.system, "about": about,
+            "broker": name, "urls": urls, "fleet": fleet.fleet, "system": fleet.system, "about": coding.plain(about),
             "stores": [f"{self.scheme}://{each}" for each in store_clients],
             "ca": fleet.tls.ca if fleet.tls else None,
         }  # fmt: skip
@@ -171,7 +171,7 @@ class Launch:
     async def end_broker(self, name: str, *, kill: bool = False) -> None:
         """Stop what was started for a broker; ``kill`` it, as a machine that fails would."""
         if name not in self.sites:
-            raise BadInput(f"no broker '{name}' was started here; there are: {', '.join(self.sites) or 'none'}")
+            raise NotStartedHere(f"no broker '{name}' was started here; there are: {', '.join(self.sites) or 'none'}")
         parts = re.compile(rf"{re.escape(name)}(-agent|-store-\d+)?")
         own = [each for each in self.supervisor.children if parts.fullmatch(each.name)]
         if kill:
@@ -185,17 +185,16 @@ class Launch:
     async def serve_hosts(self) -> None:
         """Start and stop brokers when somebody asks for it at the hub."""
 
-        async def asked(question: dict[str, Any]) -> dict[str, Any]:
-            name = question["name"]
-            if question["verb"] == "add":
-                site = await self.start_broker(name, stores=question.get("stores", 1))
-                await self.ready([name])
-                return {"urls": site.urls}
-            await self.end_broker(name)
-            await wire.ask(await self.admin(), "admin.forget", {"broker": name}, 10.0)
-            return {}
+        async def add(request: AddBroker) -> BrokerUrls:
+            site = await self.start_broker(request.name, stores=request.stores)
+            await self.ready([request.name])
+            return BrokerUrls(site.urls)
 
-        await (await self.admin()).subscribe("admin.host", cb=wire.answering(asked))
+        async def remove(request: RemoveBroker) -> Done:
+            await self.end_broker(request.name)
+            return await wire.ask(await self.admin(), ForgetBroker(request.name), 10.0)
+
+        await wire.serve(await self.admin(), [AddBroker.answered_by(add), RemoveBroker.answered_by(remove)])
 
     def _write_client_file(self, without: str = "") -> None:
         """What applications need."""
@@ -216,7 +215,7 @@ class Launch:
         while loop.time() < deadline:
             try:
                 admin = await self.admin()
-                heard = (await wire.ask(admin, "admin.state", {"kind": "broker"}, 1.0))["heard"]
+                heard = (await wire.ask(admin, ListBrokers(), 1.0)).heard
                 missing = [broker for broker in brokers if broker not in heard]
                 if not missing:
                     return
@@ -236,12 +235,10 @@ class Launch:
         if self.sites:
             return [str(site.front.mesh) for other, site in self.sites.items() if other != name]
         try:
-            state = await wire.ask(await self.admin(), "admin.state", {"kind": "broker"}, 3.0)
+            known = (await wire.ask(await self.admin(), ListBrokers(), 3.0)).entries
         except Unreachable:
             return []
-        return [
-            about["mesh"] for other, about in state["entries"].items() if other != name and about["area"] == self.area
-        ]
+        return [about.mesh for other, about in known.items() if other != name and about.area == self.area]
 
     async def _server(self, name: str, config: str, client: Address) -> None:
         folder = self.home / name

@@ -22,32 +22,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.errors import BadInput
-from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol import agent_verbs, hub_verbs, names, subjects
+from trimtab.fleet.protocol.coding import MAX_MESSAGE
+from trimtab.fleet.protocol.subjects import ANY, EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trimtab.fleet.site.credentials import Fleet, Tls
 
-MAX_PAYLOAD: Final = 1024 * 1024
 # A stream's limit counts as used from the start; by the size of the disk, only some dozens would be allowed. What is
 # really stored is limited by each stream.
 MAX_STORE: Final = 1 << 50
 OWN_PORTS: Final = range(20_000, 32_768)  # below those that systems give to outgoing connections
 _given: set[int] = set()  # ports that this process has chosen for somebody
 # What an application may do: nothing that changes a stream, a route, or another part of the fleet.
-AGENTS_ANSWER: Final = ("hello", "brokers", "route", "open", "close", "report", "flush", "refuse", "reader")
 CLIENT_MAY: Final[dict[str, Any]] = {
     "publish": {
         "allow": [
-            "t.>", "work.>", "home.>", "keep.>", "in.>", "_INBOX.>", "$MQTT.>", "ask.all.probe",
-            *(f"ask.*.{verb}" for verb in AGENTS_ANSWER),
-            *(f"ask.hub.{verb}" for verb in ("create", "delete", "subscribe", "unsubscribe", "seen")),
+            *(to(EVERY) for to in (subjects.deliver, subjects.work, subjects.door)),
+            *(to(ANY, EVERY) for to in (subjects.home, subjects.keep)),
+            "_INBOX.>", "$MQTT.>", subjects.PROBE,
+            *(request.subject(ANY) for request in agent_verbs.CLIENTS_MAY_ASK),
+            *(request.subject() for request in hub_verbs.CLIENTS_MAY_ASK),
             f"$JS.{names.HUB}.API.DIRECT.GET.results",
             "$JS.*.API.CONSUMER.INFO.*.*", "$JS.*.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.>",
         ]
     },
-    "subscribe": {"allow": ["t.>", "c.>", "dead.>", "route.>", "_INBOX.>", "$MQTT.>"]},
+    "subscribe": {
+        "allow": [
+            subjects.deliver(EVERY), subjects.HEARD_RESULTS, subjects.dead(EVERY), subjects.change(EVERY), "_INBOX.>",
+            "$MQTT.>",
+        ]
+    },
 }  # fmt: skip
 
 
@@ -140,7 +147,7 @@ def hub_config(fleet: Fleet, client: Address, leaf: Address, store: Path) -> str
         {
             "server_name": names.HUB,
             "listen": str(client),
-            "max_payload": MAX_PAYLOAD,
+            "max_payload": MAX_MESSAGE,
             "jetstream": {"store_dir": str(store), "domain": names.HUB, "max_file_store": MAX_STORE},
             "leafnodes": {"listen": str(leaf)} | _tls(fleet.tls),
             **_tls(fleet.tls),
@@ -169,7 +176,7 @@ def front_config(fleet: Fleet, front: Front) -> str:
         {
             "server_name": front.broker,
             "listen": str(front.client),
-            "max_payload": MAX_PAYLOAD,
+            "max_payload": MAX_MESSAGE,
             "cluster": cluster | _tls(fleet.tls, mutual=True),
             "leafnodes": {"listen": str(front.leaf), "remotes": hub, "reconnect": "1s"} | _tls(fleet.tls),
             **_tls(fleet.tls),
@@ -188,7 +195,7 @@ def store_config(
     config: dict[str, Any] = {
         "server_name": f"{broker}-store-{number}",
         "listen": str(client),
-        "max_payload": MAX_PAYLOAD,
+        "max_payload": MAX_MESSAGE,
         "jetstream": {"store_dir": str(folder), "domain": broker, "max_file_store": MAX_STORE},
         "leafnodes": {"remotes": [up], "reconnect": "1s"},
         **_tls(fleet.tls),
@@ -207,7 +214,7 @@ def store_config(
 
 
 def _accounts(fleet: Fleet, *, door: str | None = None, jetstream: bool = False) -> dict[str, Any]:
-    allowed = [*CLIENT_MAY["publish"]["allow"], *([f"raw.{door}.>"] if door else [])]  # asked after the renaming
+    allowed = [*CLIENT_MAY["publish"]["allow"], *([subjects.raw(door, EVERY)] if door else [])]  # asked after the renaming
     permissions = CLIENT_MAY | {"publish": {"allow": allowed}}
     app: dict[str, Any] = {
         "users": [
@@ -218,7 +225,7 @@ def _accounts(fleet: Fleet, *, door: str | None = None, jetstream: bool = False)
     if jetstream:
         app["jetstream"] = "enabled"
     if door:  # stock clients publish to in.TOPIC; from here on the message says where it came in
-        app["mappings"] = {"in.>": f"raw.{door}.>"}
+        app["mappings"] = {subjects.door(EVERY): subjects.raw(door, EVERY)}
     return {
         "accounts": {"SYS": {"users": [{"user": "system", "password": fleet.system}]}, "APP": app},
         "system_account": "SYS",

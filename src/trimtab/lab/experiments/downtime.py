@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import names, wire
+from trimtab.fleet.protocol import subjects, wire
+from trimtab.fleet.protocol.admin_verbs import MoveOrder
+from trimtab.fleet.protocol.agent_verbs import Ping
+from trimtab.fleet.protocol.hub_verbs import Register, Sync
 from trimtab.fleet.sdk.subscription import Subscription
 from trimtab.fleet.site.credentials import CLIENT_FILE, read_secret
 from trimtab.lab.experiment import Bar, Job, Report, Row, markdown_table, mean, select
 from trimtab.lab.live import LiveFleet
+from trimtab.model.key import Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +146,7 @@ async def _ours(topics: int, hub_ms: float, executors: int) -> list[Row]:
         await asyncio.sleep(1.0)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        ids = await fleet.start_moves({"unit": "topic", "topic": _topic(n), "to": "b2"} for n in range(topics))
+        ids = await fleet.start_moves(MoveOrder(Key("topic", _topic(n), ""), "b2") for n in range(topics))
         records = await fleet.finished(ids)
         took = loop.time() - began
         await asyncio.sleep(0.3)
@@ -155,7 +158,7 @@ async def _ours(topics: int, hub_ms: float, executors: int) -> list[Row]:
             await asyncio.sleep(0.05)
         down = [_cut_off(list(each.history)) for each in subscriptions if isinstance(each, Subscription)]
         # A move's own time starts when an executor takes it up.
-        moves = [1000 * (r["phases"][-1][1] - r["phases"][1][1]) for r in records]
+        moves = [1000 * (r.phases[-1][1] - r.phases[1][1]) for r in records]
         return [_row(down, moves, took, sum(sent[n] - len(got[n]) for n in range(topics)))]
 
 
@@ -209,7 +212,7 @@ async def _unload_first(topics: int, hub_ms: float, executors: int) -> list[Row]
             async def heard(raw: Any) -> None:
                 got[number].add(raw.data.decode())
 
-            await made.subscribe(names.deliver(_topic(number)), cb=heard)
+            await made.subscribe(subjects.deliver(_topic(number)), cb=heard)
             await made.flush()
             return made
 
@@ -222,12 +225,12 @@ async def _unload_first(topics: int, hub_ms: float, executors: int) -> list[Row]
         began, down, moves = loop.time(), [], []
         for number in range(topics):
             start = loop.time()
-            await fleet.ask("ask.b1.ping", {})  # the order to unload reaches the old broker, which
+            await fleet.ask(Ping(), broker="b1")  # the order to unload reaches the old broker, which
             await _write(brokers["b1"], f"owner-{number}", "b1")  # gives up ownership at the hub
             moves.append(1000 * (loop.time() - start))
             cut = loop.time()
             await clients[number].close()  # and cuts its client off
-            await wire.ask(lookup, "ask.hub.sync", {"broker": "b1", "revision": 1 << 60})  # the client looks it up,
+            await wire.ask(lookup, Sync("b1", 1 << 60))  # the client looks it up,
             await _write(brokers["b2"], f"owner-{number}", "b2")  # whereupon the new broker takes ownership
             clients[number] = await listen(second, number)
             down.append(loop.time() - cut)
@@ -241,7 +244,7 @@ async def _unload_first(topics: int, hub_ms: float, executors: int) -> list[Row]
 
 async def _write(connection: Any, key: str, value: str) -> None:
     """A write to the hub's key-value store from a broker."""
-    await connection.request("ask.hub.register", json.dumps({"client": key, "home": value}).encode(), timeout=5)
+    await wire.ask(connection, Register(key, value))
 
 
 def _row(down: list[float], moves: list[float], took: float, lost: int) -> Row:

@@ -16,17 +16,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from trimtab.errors import BadInput
+from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.broker.store import Store
+from trimtab.fleet.protocol.admin_verbs import ListClients, ListTopics, MoveOrder
+from trimtab.fleet.protocol.agent_verbs import Ping
 from trimtab.fleet.protocol.streams import ACK_S
 from trimtab.lab.experiment import Bar, Job, Report, Row, markdown_table, select
 from trimtab.lab.ledger import Ledger
 from trimtab.lab.live import LiveFleet
+from trimtab.migrate.move import Phase
+from trimtab.model.key import Key
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trimtab.fleet.protocol.entries import MoveRecord
     from trimtab.fleet.sdk.client import Client
 
 SITES: Final = 4
@@ -223,22 +228,21 @@ class _Trial:
         number, payload = self.ledger.message(stream)
         try:
             await self.clients[client].publish(topic, payload)
-        except BadInput:
+        except (BadInput, Unreachable):
             return  # a broker that was killed; only what is acknowledged is promised
         self.ledger.streams[stream].acknowledged.add(number)
 
     async def _move_around(self) -> list[str]:
-        movable = [("topic", t) for t, kind in self.topics.items() if kind != "roam"] + [
-            ("client", c) for c in self.clients
+        movable = [Key("topic", t, "") for t, kind in self.topics.items() if kind != "roam"] + [
+            Key("client", "", c) for c in self.clients
         ]
         ids: list[str] = []
         refused = 0
         while len(ids) < self.moves and refused < 20 * self.moves:
-            unit, name = self.random.choice(movable)
-            order = {"unit": unit, unit: name, "to": self.random.choice(self.fleet.names)}
+            order = MoveOrder(self.random.choice(movable), self.random.choice(self.fleet.names))
             try:
                 ids += await self.fleet.start_moves([order])
-            except BadInput:  # it is there already, or moving
+            except (BadInput, Unreachable):  # it is there already, or moving, or a process was killed
                 refused += 1
                 await asyncio.sleep(0.005)
                 continue
@@ -271,32 +275,32 @@ class _Trial:
     async def _half_moved(self) -> int:
         """Units that are not where the registry says, or in two places."""
         wrong = 0
-        topics = (await self.fleet.ask("admin.state", {"kind": "topic"}))["entries"]
-        homes = (await self.fleet.ask("admin.state", {"kind": "client"}))["entries"]
-        hosts = {site: (await self.fleet.ask(f"ask.{site}.ping", {}))["hosts"] for site in self.fleet.names}
+        topics = (await self.fleet.ask(ListTopics())).entries
+        homes = (await self.fleet.ask(ListClients())).entries
+        hosts = {site: (await self.fleet.ask(Ping(), broker=site)).hosts for site in self.fleet.names}
         store = Store(await self.fleet.launch.admin())
         for topic, record in topics.items():
-            if record["processor"]:
-                wrong += [site for site in self.fleet.names if topic in hosts[site]] != [record["broker"]]
-            if record["persistent"]:
-                wrong += [s for s in self.fleet.names if await store.exists(topic, s)] != [record["broker"]]
-                wrong += not await store.is_open(topic, record["broker"])
+            if record.processor:
+                wrong += [site for site in self.fleet.names if topic in hosts[site]] != [record.broker]
+            if record.persistent:
+                wrong += [s for s in self.fleet.names if await store.exists(topic, s)] != [record.broker]
+                wrong += not await store.is_open(topic, record.broker)
         for name, client in self.clients.items():
-            wrong += client.home != homes[name]["home"]
+            wrong += client.home != homes[name].home
             for route in client._routes:
                 topic = route.topic.name
-                right = homes[name]["home"] if topics[topic]["unit"] == "client" else topics[topic]["broker"]
+                right = homes[name].home if topics[topic].unit == "client" else topics[topic].broker
                 wrong += route.broker != right
         return wrong
 
-    def _rows(self, records: list[dict[str, Any]], took: float, half: int) -> list[Row]:
+    def _rows(self, records: list[MoveRecord], took: float, half: int) -> list[Row]:
         keeps = {t for t, kind in self.topics.items() if kind == "keep"}
         kept = self.ledger.audit(keeps, acknowledged_only=True)
         added = self._added(records)
-        times = [1000 * (r["phases"][-1][1] - r["phases"][0][1]) for r in records]
+        times = [1000 * (r.phases[-1][1] - r.phases[0][1]) for r in records]
         total: Row = {
             "row": "total", "kind": "all", "asked": self.moves, "moves": len(records),
-            "rolled_back": sum(r["phase"] == "rolled back" for r in records),
+            "rolled_back": sum(r.phase == Phase.ROLLED_BACK for r in records),
             **self.ledger.audit(), "rate": sum(s.sent for s in self.ledger.streams) / took,
             "added_ms": [round(each, 3) for each in added], "move_p50_ms": float(np.median(times)),
             "kills": self.kills, "half_moved": half,
@@ -310,14 +314,14 @@ class _Trial:
         empty: Row = {name: [] if name == "added_ms" else 0 for name in total if name not in ("row", "kind")}
         return [total, *({**empty, **row} for row in kinds)]
 
-    def _added(self, records: list[dict[str, Any]]) -> list[float]:
+    def _added(self, records: list[MoveRecord]) -> list[float]:
         """Of deliveries around a move: ms beyond the longer of the paths before and after."""
         places: dict[str, list[tuple[float, str]]] = {}  # topic or client -> when it was where
-        for record in sorted(records, key=lambda r: r["phases"][0][1]):
-            switched = next((at for phase, at in record["phases"] if phase == "draining"), None)
-            if switched is not None and record["phase"] == "done":
-                history = places.setdefault(record["topic"] or record["client"], [(0.0, record["source"])])
-                history.append((switched, record["target"]))
+        for record in sorted(records, key=lambda r: r.phases[0][1]):
+            switched = next((at for phase, at in record.phases if phase == Phase.DRAINING), None)
+            if switched is not None and record.phase == Phase.DONE:
+                history = places.setdefault(record.key.name, [(0.0, record.source)])
+                history.append((switched, record.target))
         added = []
         for (stream, subscriber), deliveries in self.ledger.deliveries.items():
             topic, publisher = self.ledger.streams[stream].topic, self.ledger.streams[stream].publisher

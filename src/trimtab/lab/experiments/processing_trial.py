@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import math
 import random
 import struct
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from trimtab.fleet.protocol import names, wire
+from trimtab.fleet.protocol import coding, subjects, wire
 from trimtab.fleet.site.credentials import CLIENT_FILE, read_secret
 from trimtab.lab.live import LiveFleet
 from trimtab.observe.report import BrokerReport
@@ -62,7 +61,7 @@ class Trial:
             making = (client.create_topic(t, processor=f"burn?ms={ms}", limit_ms=60_000.0) for t, ms in topics.items())
             await asyncio.gather(*making)
             await self._subscribe(fleet, stack, topics)
-            await (await fleet.launch.admin()).subscribe("telemetry.*", cb=self._heard)
+            await (await fleet.launch.admin()).subscribe(subjects.telemetry(subjects.ANY), cb=self._heard)
             for topic in topics:
                 await client.publish(topic, _message(-1))  # opens the route
             publishing = asyncio.create_task(self._publish(client))
@@ -83,9 +82,9 @@ class Trial:
     async def _subscribe(self, fleet: LiveFleet, stack: contextlib.AsyncExitStack, topics: Iterable[str]) -> None:
         """Plain NATS clients, several subscribers to a connection: the broker fans out as it would to SDK clients."""
         known = read_secret(fleet.home / CLIENT_FILE, "the fleet writes it")
-        wanted = [names.deliver(FOREGROUND)] * self.job["subscribers"]
+        wanted = [subjects.deliver(FOREGROUND)] * self.job["subscribers"]
         parts = [wanted[at : at + PER_CONNECTION] for at in range(0, len(wanted), PER_CONNECTION)]
-        others = [names.deliver(topic) for topic in topics if topic != FOREGROUND]
+        others = [subjects.deliver(topic) for topic in topics if topic != FOREGROUND]
         for number, part in enumerate([*parts, others]):
             urls = known["brokers"][fleet.names[0]]
             nats: Nats = await wire.connect(urls, known["user"], known["password"], name=f"subscribers-{number}")
@@ -101,7 +100,7 @@ class Trial:
             self.delays_ms[number].append((now - sent) / 1e6)
 
     async def _heard(self, raw: Msg) -> None:
-        self.reports.append(BrokerReport.decode(json.loads(raw.data)))
+        self.reports.append(coding.decode(raw.data, BrokerReport))
 
     async def _publish(self, client: Client) -> None:
         """Every publisher once a second, each at a time of its own; nobody waits for anything."""

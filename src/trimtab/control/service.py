@@ -1,0 +1,205 @@
+"""What people ask of the controller: its state, to pause, to plan now, to stop, to take back, to empty a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from trimtab.control import requests
+from trimtab.control.decide import NoPlan, decide
+from trimtab.control.plan import Plan, Step
+from trimtab.control.progress import MOVED, MOVING
+from trimtab.errors import BadInput, NoLeader
+from trimtab.fleet.protocol.admin_verbs import (
+    ApplyMoves,
+    ControllerStatus,
+    EmptyBroker,
+    GetStatus,
+    Pause,
+    Paused,
+    PlanReply,
+    Rebalance,
+    Resume,
+    RollBack,
+    Stopped,
+    StopPlan,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from trimtab.control.controller import Controller
+    from trimtab.control.fleet_view import FleetState
+    from trimtab.control.question import Question
+    from trimtab.control.view import View
+    from trimtab.fleet.protocol.request import Handler
+
+    Q = TypeVar("Q")
+    R = TypeVar("R")
+
+LEAVE_S: Final = 900.0  # that a broker may take to be removed; then it is used again
+
+
+class ControlService:
+    """Answers while ``controller`` leads."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def handlers(self) -> list[Handler]:
+        return [
+            GetStatus.answered_by(self._status),
+            Pause.answered_by(self._in_turn(self._pause)),
+            Resume.answered_by(self._in_turn(self._resume)),
+            Rebalance.answered_by(self._in_turn(self._rebalance)),
+            ApplyMoves.answered_by(self._in_turn(self._apply)),
+            EmptyBroker.answered_by(self._in_turn(self._empty)),
+            RollBack.answered_by(self._in_turn(self._roll_back)),
+            StopPlan.answered_by(self._in_turn(self._stop)),
+        ]
+
+    def _in_turn(self, handle: Callable[[Q], Awaitable[R]]) -> Callable[[Q], Awaitable[R]]:
+        """Requests that change something wait until the loop has no decision under way."""
+
+        async def answer(request: Q) -> R:
+            self._refuse_unless_leading()
+            async with self._controller.deciding:
+                self._controller.refuse_if_another_leads()
+                return await handle(request)
+
+        return answer
+
+    def _refuse_unless_leading(self) -> None:
+        if not self._controller.leads:
+            raise NoLeader("this controller does not lead any more; ask again")
+
+    async def _status(self, _: GetStatus) -> ControllerStatus:
+        """At once, whatever else is going on."""
+        self._refuse_unless_leading()
+        state = self._controller.state()
+        del state["memory"]
+        return ControllerStatus(**state, leaving=sorted(self._controller.runner.loop.leaving))
+
+    async def _pause(self, request: Pause) -> Paused:
+        self._controller.paused = request.reason or "by hand"
+        await self._controller.save()
+        return Paused(self._controller.paused)
+
+    async def _resume(self, _: Resume) -> Paused:
+        self._controller.paused = ""
+        await self._controller.save()
+        return Paused("")
+
+    # Plans.
+
+    async def _fresh_view(self) -> tuple[View, FleetState]:
+        view, fleet = await self._controller.fleet_view.look(self._controller.runner.loop.leaving)
+        if view is None:
+            raise BadInput("there is no measurement of the fleet yet: is the pipeline running? (trimtab pipeline)")
+        return view, fleet
+
+    def _refuse_if_busy(self) -> None:
+        if (doing := self._controller.runner.progress) is not None:
+            done, all_ = doing.count(MOVED), len(doing.plan.steps)
+            raise BadInput(f"plan {doing.plan.number} is under way, {done} of {all_} moved; stop it first")
+
+    @property
+    def _next_number(self) -> int:
+        return self._controller.runner.loop.number + 1
+
+    async def _rebalance(self, request: Rebalance) -> PlanReply:
+        if request.apply:
+            self._refuse_if_busy()
+        view, fleet = await self._fresh_view()
+        question = requests.rebalance(self._next_number, time.time(), view, self._controller.settings, request)
+        return await self._decide(view, replace(question, unfit=_cordoned(view, fleet)), apply=request.apply)
+
+    async def _empty(self, request: EmptyBroker) -> PlanReply:
+        self._refuse_if_busy()
+        controller, name = self._controller, request.broker
+        leaving = controller.runner.loop.leaving
+        fleet = await controller.fleet_view.state()
+        requests.refuse_to_empty(name, fleet.alive)
+        leaving[name] = time.time() + LEAVE_S
+        try:
+            if name not in fleet.routing().brokers.values():
+                await controller.save()
+                return PlanReply(None, applied=False, why_not=f"no client, topic or link is placed at '{name}'")
+            view, _ = await controller.fleet_view.look(leaving)
+            if view is None:
+                others = [each for each in fleet.open() if each != name]
+                reasons = requests.leaves(name, request.reason)
+                plan = requests.by_number(time.time(), fleet.movable(), others, reasons)
+                assert plan is not None
+                return PlanReply((await controller.begin_by_hand(plan)).as_json(), applied=True)
+            question = requests.empty(self._next_number, time.time(), controller.settings, name, request.reason)
+            unfit = tuple(each for each in _cordoned(view, fleet) if each != name)
+            return await self._decide(view, replace(question, unfit=unfit), apply=True)
+        except BaseException:
+            leaving.pop(name, None)
+            raise
+
+    async def _decide(self, view: View, question: Question, *, apply: bool) -> PlanReply:
+        controller = self._controller
+        made = await asyncio.to_thread(decide, view, question)
+        controller.refuse_if_another_leads()
+        if isinstance(made, NoPlan):
+            return PlanReply(None, applied=False, why_not=made.why)
+        applied = apply and bool(made.steps)
+        if applied:
+            controller.runner.loop.number = question.number
+            await controller.record.decided(view, question, made)
+            await controller.begin(made, by_hand=True)
+        return PlanReply(made.as_json(), applied=applied)
+
+    async def _apply(self, request: ApplyMoves) -> PlanReply:
+        """One plan, with progress, stop and roll-back."""
+        if request.apply:
+            self._refuse_if_busy()
+        view, fleet = await self._fresh_view()
+        brokers = fleet.routing().brokers
+        steps = []
+        for order in request.moves:
+            if order.key not in brokers:
+                raise BadInput(f"this fleet has no {order.key}: the placement was made for another workload")
+            if order.to not in fleet.alive:
+                raise BadInput(f"broker '{order.to}' is not alive; alive: {', '.join(fleet.alive) or 'none'}")
+            if brokers[order.key] != order.to:
+                steps.append(Step(order.key, brokers[order.key], order.to))
+        reasons = requests.because("a placement is applied", request.reason)
+        plan = requests.by_hand(time.time(), view, tuple(steps), reasons, "apply")
+        if not request.apply or not steps:
+            return PlanReply(plan.as_json(), applied=False)
+        return PlanReply((await self._controller.begin_by_hand(plan)).as_json(), applied=True)
+
+    async def _roll_back(self, request: RollBack) -> PlanReply:
+        self._refuse_if_busy()
+        (view, _), which, record = await self._fresh_view(), request.plan, self._controller.record
+        for number in [which] if which is not None else reversed(await record.numbers()):
+            known = await record.decision(number)
+            if known["plan"] and "states" in (known["outcome"] or {}):
+                break
+        else:
+            raise BadInput("no plan has been carried out that could be taken back")
+        if not known["plan"] or "states" not in (known["outcome"] or {}):
+            raise BadInput(f"decision {number} has moved nothing: there is nothing to take back")
+        plan = requests.back(time.time(), view, Plan.from_json(known["plan"]), known["outcome"], request.reason)
+        return PlanReply((await self._controller.begin_by_hand(plan)).as_json(), applied=True)
+
+    async def _stop(self, request: StopPlan) -> Stopped:
+        runner = self._controller.runner
+        doing, leaving = runner.progress, sorted(runner.loop.leaving)
+        if doing is None and not leaving:
+            raise BadInput("no plan is under way")
+        if doing is not None:
+            doing.drop(request.reason or "stopped by hand")
+        runner.loop.leaving.clear()  # brokers that were to be removed stay
+        await self._controller.save()
+        moved, moving = (doing.count(name) if doing else 0 for name in (MOVED, MOVING))
+        return Stopped(doing.plan.number if doing else None, leaving, moved, moving)
+
+
+def _cordoned(view: View, fleet: FleetState) -> tuple[str, ...]:
+    return tuple(sorted(set(fleet.cordoned) & set(view.brokers)))

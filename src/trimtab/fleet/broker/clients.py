@@ -1,0 +1,180 @@
+"""The agent's part that answers clients: where they are at home, where topics are, what they report."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from typing import TYPE_CHECKING
+
+from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet.broker.telemetry import Tally
+from trimtab.fleet.protocol import coding, names, subjects, wire
+from trimtab.fleet.protocol.agent_verbs import (
+    AddressBook,
+    CloseLink,
+    FindRoute,
+    FlushTopic,
+    FoundRoute,
+    GetBrokers,
+    Hello,
+    Known,
+    MakeReader,
+    Opened,
+    OpenLink,
+    RefuseMove,
+    ReportClient,
+    Welcomed,
+)
+from trimtab.fleet.protocol.hub_verbs import Register
+from trimtab.fleet.protocol.message import MESSAGE_ID, Stamper, as_reply
+from trimtab.fleet.protocol.request import Done
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+    from trimtab.fleet.broker.agent import Agent
+    from trimtab.fleet.protocol.request import Handler
+
+
+class ClientService:
+    """``agent`` gives it the registry, the links and the hosts."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        stock = f"stock-{agent.broker}"
+        self.tally = Tally(stock)
+        self._stamper = Stamper(stock)
+        self._waiting: dict[str, Register] = {}  # clients to register when the hub is back
+        self._addresses: AddressBook | None = None  # as clients hear it; None when it has changed
+
+    def handlers(self) -> list[Handler]:
+        return [
+            Hello.answered_by(self._hello),
+            GetBrokers.answered_by(self._brokers),
+            FindRoute.answered_by(self._route),
+            OpenLink.answered_by(self._open),
+            CloseLink.answered_by(self._close),
+            RefuseMove.answered_by(self._refuse),
+            ReportClient.answered_by(self._report),
+            MakeReader.answered_by(self._reader),
+            FlushTopic.answered_by(self._flush),
+        ]
+
+    async def register_waiting(self) -> None:
+        """The hub is back: tell it of clients that came meanwhile."""
+        for client, registration in list(self._waiting.items()):
+            await wire.ask(self._agent.connection, registration, 2.0)
+            self._waiting.pop(client, None)
+
+    async def _hello(self, request: Hello) -> Welcomed:
+        """A client has come to this broker; it keeps its home if it has one."""
+        agent, client = self._agent, names.client_name(request.client)
+        wanted = request.home or agent.broker
+        brokers = agent.registry.brokers()
+        if wanted not in brokers and wanted != agent.broker:
+            raise BadInput(
+                f"there is no broker '{wanted}' to be the home of '{client}'; known: {', '.join(sorted(brokers))}"
+            )
+        registration = Register(client, wanted, bool(request.home), request.position, request.returns)
+        home = agent.registry.home(client)
+        try:
+            home = (await wire.ask(agent.connection, registration, 2.0)).home
+        except Unreachable:
+            self._waiting[client] = registration
+        known = self._address_book()
+        return Welcomed(known.brokers, known.mark, home or wanted)
+
+    async def _brokers(self, _: GetBrokers) -> AddressBook:
+        return self._address_book()
+
+    def _address_book(self) -> AddressBook:
+        if self._addresses is None:
+            urls = {name: about.urls for name, about in sorted(self._agent.registry.brokers().items())}
+            self._addresses = AddressBook(urls, zlib.crc32(coding.to_json(urls)))
+        return self._addresses
+
+    def brokers_changed(self) -> None:
+        self._addresses = None
+
+    async def _route(self, request: FindRoute) -> FoundRoute:
+        """Where a client finds a topic. Nobody is turned away on news that may be old: the hub is asked first."""
+        agent, client, name = self._agent, request.client, names.topic_name(request.topic)
+        try:
+            broker = agent.registry.route(client, name)
+        except BadInput:
+            with contextlib.suppress(Unreachable):
+                await agent.sync()
+            broker = agent.registry.route(client, name)
+        topic = agent.registry.topic(name)
+        if not agent.registry.carrier(name, client):  # the hub does not know the client yet
+            broker = agent.broker
+        about = agent.registry.broker(broker)
+        return FoundRoute(broker, about.urls if about else [], topic)
+
+    async def _open(self, request: OpenLink) -> Opened:
+        self._agent.links.open(request.topic, request.client, request.role)
+        return Opened(self._agent.peers())
+
+    async def _close(self, request: CloseLink) -> Done:
+        self._agent.links.close(request.topic, request.client, request.role)
+        return Done()
+
+    async def _refuse(self, request: RefuseMove) -> Done:
+        self._agent.links.refuse(request.topic, request.client, request.reason)
+        return Done()
+
+    async def _report(self, request: ReportClient) -> Known:
+        """Once a second from every client."""
+        agent, client = self._agent, request.client
+        agent.links.heard_of(client, request.links)
+        here = request.home == agent.broker or request.home not in agent.alive  # it has fled to here
+        agent.links.at_home(client, here and not request.leaves)
+        self.tally.client(client, request.topics)
+        stale = {}
+        for topic, broker in request.routes.items():
+            try:
+                now = agent.registry.route(client, topic)
+            except BadInput:
+                continue
+            if now != broker and now in agent.alive:  # whoever has fled from a broker that is away stays
+                stale[topic] = await self._route(FindRoute(client, topic))
+        home = agent.registry.home(client) or request.home
+        return Known(stale, home, home in agent.alive, self._address_book().mark, await self._is_known(client))
+
+    async def _is_known(self, client: str) -> bool:
+        """Whether the hub knows this client. If it cannot be asked, nobody is told otherwise."""
+        agent = self._agent
+        if agent.registry.home(client) is None and client not in self._waiting and agent.hub_is_there():
+            with contextlib.suppress(Unreachable):
+                await agent.sync()
+                return agent.registry.home(client) is not None
+        return True
+
+    async def _reader(self, request: MakeReader) -> Done:
+        """A durable reader's position; clients may not make one themselves, for one could be made to do harm."""
+        topic = self._agent.registry.topic(request.topic)
+        if not topic.persistent:
+            raise BadInput(f"topic '{topic.name}' is not persistent: nothing is stored that could be read later")
+        await self._agent.hosting.store.add_consumer(topic.name, topic.broker, names.client_name(request.durable))
+        return Done()
+
+    async def _flush(self, request: FlushTopic) -> Done:
+        host = self._agent.hosting.hosts.get(request.topic)
+        if host is not None:
+            await host.drained()
+        return Done()
+
+    async def enter(self, message: Msg) -> None:
+        """A stock client's message: stamp it, count it, send it where the topic's messages go."""
+        name = subjects.raw_topic(message.subject)
+        if name is None:
+            return
+        self.tally.entered(name, len(message.data))
+        publish, stamp = self._agent.connection.publish, self._stamper.next(name)
+        topic = self._agent.registry.find_topic(name)
+        if topic is None:
+            await publish(subjects.deliver(name), message.data, reply=as_reply(stamp))
+        elif topic.persistent:
+            await publish(topic.entrance(topic.broker), message.data, headers={MESSAGE_ID: stamp})
+        else:
+            await publish(topic.entrance(self._agent.broker), message.data, reply=as_reply(stamp))

@@ -1,0 +1,81 @@
+"""The keeper's part that creates and deletes topics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from trimtab.errors import BadInput, Moving, Unreachable
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.agent_verbs import HostTopic, RetireTopic
+from trimtab.fleet.protocol.entries import Topic
+from trimtab.fleet.protocol.hub_verbs import Created, CreateTopic, DeleteTopic
+from trimtab.fleet.protocol.registry import topic_entry
+from trimtab.fleet.protocol.request import Done
+from trimtab.model.key import Key
+
+if TYPE_CHECKING:
+    from trimtab.fleet.hub.keeper import Keeper
+    from trimtab.fleet.protocol.request import Handler
+
+
+class TopicCreation:
+    """``keeper`` gives it the connection and the registry."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._creating = asyncio.Lock()
+
+    def handlers(self) -> list[Handler]:
+        return [CreateTopic.answered_by(self.create), DeleteTopic.answered_by(self.delete)]
+
+    async def create(self, request: CreateTopic) -> Created:
+        """A topic; the same again is fine, another of the same name is not."""
+        async with self._creating:
+            return await self._create(request.topic, request.position)
+
+    async def _create(self, wanted: Topic, position: tuple[float, float] | None) -> Created:
+        keeper, name = self._keeper, wanted.name
+        known = keeper.registry.find_topic(name)
+        chosen = wanted.broker or (known.broker if known else keeper.first_broker(position))
+        if not chosen:
+            raise Unreachable("no broker is alive to host the topic")
+        topic = wanted.placed_at(chosen)
+        if known is not None:
+            if known.settings() != topic.settings() or wanted.broker not in ("", known.broker):
+                raise BadInput(
+                    f"topic '{name}' exists with other settings: {_settings(known)}; asked: {_settings(topic)}"
+                )
+            return Created(known.broker, created=False)
+        keeper.check_broker(chosen)
+        if topic.processor or topic.persistent:  # the host refuses what it cannot serve, before anybody sees it
+            await self._host(topic, [chosen] if topic.unit == "topic" else keeper.alive())
+        await keeper.write(topic_entry(name), topic)
+        return Created(chosen, created=True)
+
+    async def _host(self, topic: Topic, hosts: list[str]) -> None:
+        """All of them, or none."""
+        connection = self._keeper.connection
+        asked = (wire.ask(connection, HostTopic(topic), 30.0, broker=broker) for broker in hosts)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if problem := next((each for each in answers if isinstance(each, BaseException)), None):
+            undone = (wire.ask(connection, RetireTopic(topic.name), 5.0, broker=broker) for broker in hosts)
+            await asyncio.gather(*undone, return_exceptions=True)
+            raise problem
+
+    async def delete(self, request: DeleteTopic) -> Done:
+        keeper = self._keeper
+        topic = keeper.registry.topic(request.name)
+        if keeper.mover.moving(Key("topic", topic.name, "")):
+            raise Moving(f"topic '{topic.name}' is moving; delete it when the move is over")
+        await keeper.write(topic_entry(topic.name), None)
+        with contextlib.suppress(BadInput, Unreachable):  # a broker that is away finds out by the registry
+            await wire.ask(keeper.connection, RetireTopic(topic.name), broker=topic.broker)
+        return Done()
+
+
+def _settings(topic: Topic) -> str:
+    plain = Topic(topic.name, "").settings()
+    told = [f"{name}={value}" for name, value in topic.settings().items() if value != plain[name]]
+    return ", ".join(told) or "the defaults"

@@ -1,0 +1,168 @@
+"""The keeper's part that answers operators: what the registry holds, links, moves."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from trimtab.errors import BadInput, UnknownName
+from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol.admin_verbs import (
+    Begun,
+    ChannelState,
+    CordonBroker,
+    Count,
+    DrainBroker,
+    Entries,
+    ForgetBroker,
+    ListBrokers,
+    ListChannels,
+    ListClients,
+    ListCordons,
+    ListLinks,
+    ListMoves,
+    ListTopics,
+    MoveRecords,
+    PlaceLinks,
+    StartMoves,
+    UncordonBroker,
+)
+from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
+from trimtab.fleet.protocol.registry import broker_entry, cordon_entry, entry_name
+from trimtab.fleet.protocol.request import Done
+from trimtab.model.key import Key
+
+if TYPE_CHECKING:
+    from trimtab.fleet.hub.keeper import Keeper
+    from trimtab.fleet.protocol.request import Handler
+    from trimtab.migrate.move import Move
+
+    E = TypeVar("E")
+
+
+class Operators:
+    """``keeper`` gives it the registry and the executor of moves."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    def handlers(self) -> list[Handler]:
+        return [
+            ListTopics.answered_by(self._topics),
+            ListClients.answered_by(self._clients),
+            ListLinks.answered_by(self._links),
+            ListBrokers.answered_by(self._brokers),
+            ListChannels.answered_by(self._channels),
+            ListCordons.answered_by(self._cordons),
+            CordonBroker.answered_by(self._cordon),
+            UncordonBroker.answered_by(self._uncordon),
+            PlaceLinks.answered_by(self._place_links),
+            ForgetBroker.answered_by(self._forget),
+            StartMoves.answered_by(self._move),
+            DrainBroker.answered_by(self._drain),
+            ListMoves.answered_by(self._moves),
+        ]
+
+    # The registry.
+
+    async def _topics(self, request: ListTopics) -> Entries[Topic]:
+        return self._listed(self._keeper.registry.topics(), request.reports)
+
+    async def _clients(self, request: ListClients) -> Entries[ClientEntry]:
+        return self._listed(self._keeper.registry.clients(), request.reports)
+
+    async def _links(self, request: ListLinks) -> Entries[LinkEntry]:
+        return self._listed(self._keeper.registry.links(), request.reports)
+
+    async def _brokers(self, request: ListBrokers) -> Entries[BrokerEntry]:
+        return self._listed(self._keeper.registry.brokers(), request.reports)
+
+    async def _channels(self, request: ListChannels) -> Entries[ChannelState]:
+        return self._listed(await self._keeper.channels.states(), request.reports)
+
+    async def _cordons(self, request: ListCordons) -> Entries[CordonEntry]:
+        return self._listed(self._keeper.registry.cordons(), request.reports)
+
+    async def _cordon(self, request: CordonBroker) -> Done:
+        self._check_known(request.broker)
+        await self._keeper.write(cordon_entry(request.broker), CordonEntry(request.reason or "by hand", time.time()))
+        return Done()
+
+    async def _uncordon(self, request: UncordonBroker) -> Done:
+        self._check_known(request.broker)
+        if request.broker not in self._keeper.registry.cordons():
+            raise BadInput(f"broker '{request.broker}' is not cordoned")
+        await self._keeper.write(cordon_entry(request.broker), None)
+        return Done()
+
+    def _listed(self, entries: dict[str, E], reports: bool) -> Entries[E]:
+        keeper = self._keeper
+        return Entries(entries, keeper.alive(), keeper.presence.heard(), keeper.reports if reports else {})
+
+    async def _place_links(self, request: PlaceLinks) -> Count:
+        keeper = self._keeper
+        for link in request.links:
+            topic = keeper.registry.topic(link.topic)
+            if topic.unit != "link":
+                raise BadInput(f"topic '{topic.name}' is placed by {topic.unit}; only a topic of unit 'link' has links")
+            names.client_name(link.client)
+            if link.broker:
+                keeper.check_broker(link.broker)
+        for link in request.links:
+            await keeper.write(entry_name(Key("link", link.topic, link.client)), LinkEntry(link.broker))
+        return Count(len(request.links))
+
+    async def _forget(self, request: ForgetBroker) -> Done:
+        self._check_known(request.broker)
+        self._keeper.presence.forget(request.broker)
+        await self._keeper.write(broker_entry(request.broker), None)
+        if request.broker in self._keeper.registry.cordons():
+            await self._keeper.write(cordon_entry(request.broker), None)
+        return Done()
+
+    def _check_known(self, broker: str) -> None:
+        known = self._keeper.registry.brokers()
+        if broker not in known:
+            raise UnknownName("broker", broker, sorted(known))
+
+    # Moves.
+
+    async def _move(self, request: StartMoves) -> Begun:
+        """All are checked before any begins."""
+        keeper = self._keeper
+        planned: list[Move] = []
+        try:
+            for order in request.moves:
+                planned.append(keeper.mover.plan(order.key, keeper.check_broker(order.to)))
+        except BaseException:
+            keeper.mover.forget(planned)
+            raise
+        return Begun(await self._start(planned))
+
+    async def _start(self, planned: list[Move]) -> list[str]:
+        """One after the other; those that cannot be begun are not under way."""
+        mover = self._keeper.mover
+        begun: list[str] = []
+        try:
+            for move in planned:
+                begun.append(await mover.start(move))
+        except BaseException:
+            mover.forget(planned[len(begun) :])
+            raise
+        return begun
+
+    async def _drain(self, request: DrainBroker) -> Begun:
+        """It stays empty until it is uncordoned."""
+        self._check_known(request.broker)
+        planned = self._keeper.mover.plan_drain(request.broker)
+        try:
+            await self._cordon(CordonBroker(request.broker, request.reason or "drained"))
+        except BaseException:
+            self._keeper.mover.forget(planned)
+            raise
+        return Begun(await self._start(planned))
+
+    async def _moves(self, request: ListMoves) -> MoveRecords:
+        mover = self._keeper.mover
+        records = mover.records(request.ids) if request.ids else mover.newest(request.most)
+        return MoveRecords(records, mover.under_way)

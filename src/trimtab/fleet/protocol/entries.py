@@ -1,0 +1,196 @@
+"""What the registry holds: an entry for each topic, client, link, broker and channel; and the record of a move."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol, Self
+
+import msgspec
+
+from trimtab.errors import BadInput, BadKnob
+from trimtab.fleet.protocol import coding, names, subjects
+from trimtab.fleet.protocol import processor as processors
+from trimtab.model.key import UNITS, Key, Unit
+
+_KINDS: tuple[tuple[str, Any, str], ...] = (
+    ("broker", str, "a name"),
+    ("unit", str, f"one of {', '.join(UNITS)}"),
+    ("processor", str, "MODULE:FUNCTION"),
+    ("spool", int, "a whole number of messages"),
+    ("limit_ms", (int, float), "a number of milliseconds"),
+    ("persistent", bool, "true or false"),
+    ("replicas", int, "1, 3 or 5"),
+)
+
+
+class Placed(Protocol):
+    """An entry that a placement gives a broker: that of a topic, a client or a link."""
+
+    @property
+    def broker(self) -> str:
+        """Where it is; empty if it is nowhere."""
+
+    def placed_at(self, broker: str) -> Self:
+        """The same elsewhere."""
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A topic as it was created; ``broker`` is where it is hosted now."""
+
+    name: str  # stored in the entry's name, not in the entry
+    broker: str
+    unit: Unit = "topic"  # what is placed: the topic as a whole, its clients, or each link
+    processor: str = ""  # module:function
+    spool: int = 0  # messages the processor sees
+    limit_ms: float = 1000.0  # a message may keep the processor busy so long
+    persistent: bool = False
+    replicas: int = 1
+
+    def __post_init__(self) -> None:
+        names.topic_name(self.name)
+        for knob, kind, said in _KINDS:
+            value = getattr(self, knob)
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                raise BadKnob(f"topic '{self.name}'", knob, value, said)
+        if self.unit not in UNITS:
+            raise BadKnob(f"topic '{self.name}'", "unit", self.unit, f"one of {', '.join(UNITS)}")
+        if self.processor:
+            processors.parse(self.processor)
+        if not 0 <= self.spool <= 1_000_000:
+            raise BadKnob(f"topic '{self.name}'", "spool", self.spool, "from 0 to 1,000,000 messages")
+        if not 0 < self.limit_ms <= 3_600_000:
+            raise BadKnob(f"topic '{self.name}'", "limit_ms", self.limit_ms, "more than 0 and at most an hour")
+        if self.replicas not in (1, 3, 5):
+            raise BadKnob(f"topic '{self.name}'", "replicas", self.replicas, "1, 3 or 5")
+        if self.persistent and self.unit != "topic":
+            raise BadInput(f"topic '{self.name}': a persistent topic is placed as a whole; its unit must be 'topic'")
+
+    @property
+    def stateful(self) -> bool:
+        """Whether something must be handed over when it moves."""
+        return self.unit == "topic" and (self.persistent or bool(self.processor))
+
+    def settings(self) -> dict[str, Any]:
+        """All that was asked for when it was created: everything but where it is."""
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name != "broker"}
+
+    def placed_at(self, broker: str) -> Self:
+        return msgspec.structs.replace(self, broker=broker)
+
+    def entrance(self, broker: str) -> str:
+        """The subject to publish to, for a publisher that is served by ``broker``."""
+        if self.processor:
+            return subjects.work(self.name) if self.unit == "topic" else subjects.home(broker, self.name)
+        return subjects.keep(broker, self.name) if self.persistent else subjects.deliver(self.name)
+
+
+class ClientEntry(msgspec.Struct, frozen=True):
+    """A client that has come to the fleet."""
+
+    home: str
+    position: tuple[float, float] | None = None  # latitude and longitude, degrees
+    returns: bool = True  # whether it has a name to come back under
+
+    @property
+    def broker(self) -> str:
+        return self.home
+
+    def placed_at(self, broker: str) -> Self:
+        return msgspec.structs.replace(self, home=broker)
+
+
+class LinkEntry(msgspec.Struct, frozen=True):
+    """The link of a client to a topic that is placed by link."""
+
+    broker: str  # empty: the placement leaves it out
+
+    def placed_at(self, broker: str) -> Self:
+        return msgspec.structs.replace(self, broker=broker)
+
+
+class BrokerEntry(msgspec.Struct, frozen=True):
+    """A broker as its agent tells of it."""
+
+    urls: list[str]
+    mesh: str = ""  # its address in the mesh of its area
+    area: str = ""
+    stores: int = 1
+    mqtt: str = ""
+    bandwidth: float | None = None  # bytes/s, in and out together
+    cores: float | None = None
+    memory: float | None = None  # bytes
+    position: tuple[float, float] | None = None
+
+
+class ChannelEntry(msgspec.Struct, frozen=True):
+    """A channel that an application offers."""
+
+    app: str
+    parameters: dict[str, str]  # name -> type
+    period_s: float  # 0.0 is continuous
+    retention_s: float
+
+
+class CordonEntry(msgspec.Struct, frozen=True):
+    """Nothing is placed at this broker any more; what is there may stay."""
+
+    reason: str
+    at: float  # seconds since 1970
+
+
+Entry = Topic | ClientEntry | LinkEntry | BrokerEntry | ChannelEntry | CordonEntry
+KINDS: Final[dict[str, type[Entry]]] = {
+    "topic": Topic, "client": ClientEntry, "link": LinkEntry, "broker": BrokerEntry, "channel": ChannelEntry,
+    "cordon": CordonEntry,
+}  # fmt: skip
+
+
+def write_entry(entry: Entry | None) -> bytes:
+    """As it is stored. A topic's name is that of its entry, and not told twice."""
+    if isinstance(entry, Topic):
+        return coding.to_json({"broker": entry.broker} | {k: v for k, v in entry.settings().items() if k != "name"})
+    return coding.to_json(entry)
+
+
+def read_entry(name: str, data: bytes | msgspec.Raw) -> Entry | None:
+    """None for an entry that was deleted, and for one of a kind that this process does not know."""
+    kind, _, rest = name.partition(".")
+    value = coding.decode(data or b"null", dict[str, Any] | None)  # type: ignore[arg-type]
+    if value is None or kind not in KINDS:
+        return None
+    return coding.from_plain({**value, "name": rest} if kind == "topic" else value, KINDS[kind])
+
+
+class Change(msgspec.Struct, array_like=True, frozen=True):
+    """One change of the registry."""
+
+    name: str  # of the entry
+    value: msgspec.Raw
+    revision: int
+
+    @classmethod
+    def of(cls, name: str, entry: Entry | None, revision: int) -> Change:
+        return cls(name, msgspec.Raw(write_entry(entry)), revision)
+
+    def entry(self) -> Entry | None:
+        return read_entry(self.name, self.value)
+
+
+class MoveRecord(msgspec.Struct, frozen=True):
+    """How a move has gone so far."""
+
+    id: str
+    unit: Unit
+    topic: str
+    client: str
+    source: str
+    target: str
+    stateful: bool
+    durable: bool
+    phase: str
+    reason: str
+    phases: list[tuple[str, float]]  # each phase that was reached, and when, in seconds since 1970
+    takeover: bool = False
+
+    @property
+    def key(self) -> Key:
+        return Key(self.unit, self.topic, self.client)

@@ -1,0 +1,71 @@
+"""What a request is: a declared type that knows its verb, who answers it, and the type of its reply."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, get_args
+
+import msgspec
+
+from trimtab.fleet.protocol import names, subjects
+
+R = TypeVar("R")
+
+
+class Done(msgspec.Struct):
+    """The reply to a request that asks for nothing but to be carried out."""
+
+
+class Handler(NamedTuple):
+    """Requests of a type, and what answers them. Made by ``Request.answered_by``."""
+
+    request: type[Request[Any]]
+    handle: Callable[[Any], Awaitable[Any]]
+
+
+class Request(msgspec.Struct, Generic[R]):
+    """A question or an order; ``R`` is the type of its reply."""
+
+    verb: ClassVar[str]
+    changes: ClassVar[bool] = True  # whether carrying it out may change anything
+
+    @classmethod
+    def subject(cls, broker: str = "") -> str:
+        """Where it is sent to; an agent's requests need its broker."""
+        raise NotImplementedError
+
+    @classmethod
+    def reply(cls) -> type[R]:
+        """The type of its reply, as it stands in the class's declaration."""
+        (kind,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
+        return kind  # type: ignore[no-any-return]
+
+    @classmethod
+    def answered_by(cls, handle: Callable[[Self], Awaitable[R]]) -> Handler:
+        """For ``wire.serve``."""
+        return Handler(cls, handle)
+
+
+class HubRequest(Request[R], Generic[R]):
+    """To the keeper, from agents and clients."""
+
+    @classmethod
+    def subject(cls, broker: str = "") -> str:
+        return subjects.ask(names.HUB, cls.verb)
+
+
+class AgentRequest(Request[R], Generic[R]):
+    """To the agent of a broker."""
+
+    @classmethod
+    def subject(cls, broker: str = "") -> str:
+        assert broker, f"{cls.__name__} is asked of a broker"
+        return subjects.ask(broker, cls.verb)
+
+
+class AdminRequest(Request[R], Generic[R]):
+    """To the keeper, the controller or the process that started brokers; only for operators."""
+
+    @classmethod
+    def subject(cls, broker: str = "") -> str:
+        return subjects.admin(cls.verb)

@@ -1,0 +1,134 @@
+"""Checks of the SDK's arguments: each refuses a wrong value in one sentence, before anything is sent or counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import date
+from typing import Any, Final, TypeVar
+
+from trimtab.errors import BadInput, UnknownName
+from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol.entries import Topic
+from trimtab.fleet.protocol.types import is_text, shown
+from trimtab.fleet.sdk.delivery import Delivery
+from trimtab.fleet.sdk.results import ChannelSubscription
+
+T = TypeVar("T")
+SETTINGS: Final = tuple(name for name in Topic.__struct_fields__ if name != "name")
+MOST_BITS: Final = 1024  # of a whole number that a channel's parameter may be
+
+
+def payload(data: object) -> bytes:
+    """The bytes of a message."""
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError:
+            raise BadInput("a message cannot be text with lone surrogates: UTF-8 has no bytes for them") from None
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        try:
+            return bytes(data)
+        except ValueError as error:  # a memoryview that was released
+            raise BadInput(f"the bytes of the message cannot be read: {error}") from None
+    raise BadInput(f"a message is bytes or text, but this came: {shown(data)}")
+
+
+def position(value: object) -> tuple[float, float]:
+    """A latitude and a longitude in degrees."""
+    try:
+        latitude, longitude = (_degrees(each) for each in value)  # type: ignore[attr-defined]
+    except (TypeError, ValueError, OverflowError):
+        latitude = longitude = math.nan
+    if not (abs(latitude) <= 90.0 and abs(longitude) <= 180.0):
+        raise BadInput(
+            "a position is a latitude from -90 to 90 and a longitude from -180 to 180 degrees, "
+            f"but this came: {_pair(value)}"
+        )
+    return latitude, longitude
+
+
+def _degrees(value: object) -> float:
+    if isinstance(value, (bool, str, bytes, bytearray)):  # float() would read a number from text
+        raise TypeError
+    return float(value)  # type: ignore[arg-type]
+
+
+def _pair(value: object) -> str:
+    if isinstance(value, (tuple, list)) and len(value) <= 3:
+        return f"({', '.join(shown(each) for each in value)})"
+    return shown(value)
+
+
+def callback(value: T) -> T:
+    """Something that can be called with a message or a result."""
+    if not callable(value):
+        raise BadInput(f"a callback is a function or a coroutine function, but this came: {shown(value)}")
+    return value
+
+
+def pending(value: object) -> int:
+    """How many messages may wait for a callback."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadInput(f"pending is a whole number of messages, 1 or more, but this came: {shown(value)}")
+    return value
+
+
+def subscription(value: object) -> Delivery:
+    if not isinstance(value, Delivery):
+        raise BadInput(f"a subscription is what subscribe returns, but this came: {shown(value)}")
+    return value
+
+
+def channel_subscription(value: object) -> ChannelSubscription:
+    if not isinstance(value, ChannelSubscription):
+        raise BadInput(f"a subscription to a channel is what subscribe_channel returns, but this came: {shown(value)}")
+    return value
+
+
+def listed(value: Iterable[T], what: str) -> list[T]:
+    """A list of something, from any iterable but text and mappings."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise BadInput(f"{what} are given as a list, but this came: {shown(value)}")
+    return list(value)
+
+
+def topic(name: str, settings: dict[str, Any]) -> Topic:
+    """A topic with these settings; without a broker, that is empty."""
+    for setting in settings:
+        if setting not in SETTINGS:
+            raise UnknownName("setting of a topic", setting, SETTINGS)
+    return Topic(name, **({"broker": ""} | settings))
+
+
+def wanted_channel(value: object) -> tuple[str, Any, dict[str, Any]]:
+    """Channel, callback and parameters of one subscription."""
+    if not isinstance(value, (tuple, list)) or len(value) != 3:
+        raise BadInput(f"a subscription to a channel is (channel, callback, parameters), but this came: {shown(value)}")
+    channel, function, params = value
+    names.channel_name(channel)
+    if function is not None:
+        callback(function)
+    if not isinstance(params, Mapping):
+        raise BadInput(f"parameters of channel '{channel}' are a mapping by name, but this came: {shown(params)}")
+    for name, each in params.items():
+        if not isinstance(name, str) or not is_text(name):
+            raise BadInput(f"a parameter of channel '{channel}' is named by text, but this came: {shown(name)}")
+        huge = isinstance(each, int) and each.bit_length() > MOST_BITS
+        if huge or not isinstance(each, (str, int, float, date)):
+            raise BadInput(
+                f"parameter '{name}' of channel '{channel}' must be text, a number of at most {MOST_BITS} bits, "
+                f"true or false, a date or a time, but this came: {shown(each)}"
+            )
+    return channel, function, dict(params)
+
+
+def addresses(value: object) -> dict[str, str]:
+    """URLs by broker."""
+    if not isinstance(value, Mapping):
+        raise BadInput(f"addresses are URLs by broker, but this came: {shown(value)}")
+    for broker, url in value.items():
+        names.broker_name(broker)
+        if not isinstance(url, str) or not url:
+            raise BadInput(f"the address of broker '{broker}' is a URL such as nats://host:4222, not {shown(url)}")
+    return dict(value)

@@ -1,0 +1,71 @@
+"""The Arrow and Spark forms of what is declared as msgspec Structs, such as reports: derived, so that they agree."""
+
+from __future__ import annotations
+
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from trimtab.observe.histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    import pyarrow as pa
+
+_SPARK: Final = {str: "STRING", bool: "BOOLEAN", int: "LONG", float: "DOUBLE"}
+
+
+def columns(declared: type[msgspec.Struct], only: Iterable[str] | None = None) -> dict[str, Any]:
+    """Field -> Python type, of the fields named, or of all in their order."""
+    hints = get_type_hints(declared)
+    return {name: hints[name] for name in (declared.__struct_fields__ if only is None else only)}
+
+
+def spark_ddl(declared: type[msgspec.Struct], only: Iterable[str] | None = None, as_text: Collection[str] = ()) -> str:
+    """The schema that Spark's ``from_json`` reads it by; fields ``as_text`` are read as JSON texts."""
+    return ", ".join(
+        f"{name} {'STRING' if name in as_text else spark_type(kind)}" for name, kind in columns(declared, only).items()
+    )
+
+
+def spark_type(kind: Any) -> str:
+    """``dict[str, int]`` is ``MAP<STRING, LONG>``."""
+    kind = _plain(kind)
+    if kind in _SPARK:
+        return _SPARK[kind]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return f"STRUCT<{', '.join(f'{name}: {spark_type(each)}' for name, each in columns(kind).items())}>"
+    inside = [spark_type(each) for each in get_args(kind)]
+    return f"{'MAP' if get_origin(kind) is dict else 'ARRAY'}<{', '.join(inside)}>"
+
+
+def arrow_schema(declared: type[msgspec.Struct], only: Iterable[str] | None = None) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([(name, arrow_type(kind)) for name, kind in columns(declared, only).items()])
+
+
+def arrow_type(kind: Any) -> pa.DataType:
+    """``dict[str, int]`` is ``map<string, int64>``."""
+    import pyarrow as pa
+
+    kind = _plain(kind)
+    simple = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+    if kind in simple:
+        return simple[kind]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return pa.struct([(name, arrow_type(each)) for name, each in columns(kind).items()])
+    inside = [arrow_type(each) for each in get_args(kind)]
+    return pa.map_(*inside) if get_origin(kind) is dict else pa.list_(*inside)
+
+
+def _plain(kind: Any) -> Any:
+    """Without None, which every column may hold; a histogram as it is written."""
+    if kind is Histogram:
+        return list[list[int]]
+    if get_origin(kind) in (Union, UnionType):
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
+        return _plain(kind)
+    return kind
