@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trimtab.cli.output import print_table
-from trimtab.errors import BadInput
+from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet.sdk.client import connect
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ async def _create_topic(home: Path) -> None:
             async with connect(home, name="maker") as client:
                 await client.create_topic(TOPIC)
                 return
-        except BadInput:
+        except (BadInput, Unreachable):
             if time.time() > began + 60:
                 raise
             await asyncio.sleep(0.5)

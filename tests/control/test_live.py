@@ -23,7 +23,17 @@ from trimtab.control.decide import NoPlan, Question, warm_up
 from trimtab.control.record import Record
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet.hub.presence import ALIVE_S
-from trimtab.fleet.protocol.admin_verbs import GetStatus, ListBrokers, ListClients, Rebalance
+from trimtab.fleet.protocol.admin_verbs import (
+    EmptyBroker,
+    GetStatus,
+    ListBrokers,
+    ListClients,
+    Pause,
+    Rebalance,
+    Resume,
+    RollBack,
+    StopPlan,
+)
 from trimtab.fleet.protocol.streams import CONTROL
 
 SETTINGS = "[control]\nperiod_s = 0.5\nbudget = 1.0\nbudget_s = 1.0\ncool_s = 0.1\n"
@@ -85,7 +95,7 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
             await until(level, 30.0)
 
             async def at_rest():
-                return (await asyncio.to_thread(controlled.control, "status"))["progress"] is None
+                return (await asyncio.to_thread(controlled.status)).progress is None
 
             await until(at_rest)
             numbers = await controlled.record(lambda record: record.numbers())
@@ -104,7 +114,7 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
             assert "16 of 16" in listed.output
 
             # Nothing moves while it is paused, but by hand.
-            await asyncio.to_thread(controlled.control, "pause", reason="test")
+            await controlled.aask(Pause("test"))
             back = await asyncio.to_thread(run, "rollback", str(numbers[-1]), "--json", home=controlled.home)
             assert len(json.loads(back.output)["plan"]["steps"]) == 16
             assert await controlled.homes() == Counter(b1=24)
@@ -129,7 +139,7 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
             last = await controlled.record(lambda record: record.numbers())
             why = await controlled.record(lambda record: record.decision(last[-1]))
             assert why["question"]["reasons"] == ["asked for: a little"]
-            await asyncio.to_thread(controlled.control, "resume")
+            await controlled.aask(Resume())
             await until(level, 30.0)
 
     asyncio.run(scenario())
@@ -183,17 +193,17 @@ def test_what_cannot_be_done_is_said_in_a_sentence(controlled):
     async def scenario():
         async with people(controlled):
             await until(lambda: asyncio.to_thread(lambda: controlled.status().load is not None))
-            await asyncio.to_thread(controlled.control, "pause", reason="test")  # or a plan may begin
+            await controlled.aask(Pause("test"))  # or a plan may begin
             await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None), 30.0)
-            for verb, more, sentence in (
-                ("stop", {}, "no plan is under way"),
-                ("rollback", {"plan": 999_999}, "there is no decision '999999'"),
-                ("rebalance", {"apply": False, "policy": "link/gs"}, "moves clients, but 'link/gs' places links"),
-                ("empty", {"broker": "b9"}, "broker 'b9' is not alive"),
+            for request, sentence in (
+                (StopPlan(), "no plan is under way"),
+                (RollBack(plan=999_999), "there is no decision '999999'"),
+                (Rebalance(policy="link/gs"), "moves clients, but 'link/gs' places links"),
+                (EmptyBroker("b9"), "broker 'b9' is not alive"),
             ):
                 with pytest.raises(BadInput, match=sentence):
-                    await asyncio.to_thread(controlled.control, verb, **more)
-            await asyncio.to_thread(controlled.control, "resume")
+                    await controlled.aask(request)
+            await controlled.aask(Resume())
 
     asyncio.run(scenario())
     with pytest.raises(BadInput, match="no decision is called 'nobody'"):
@@ -206,14 +216,14 @@ def test_a_newcomer_without_a_wish_goes_where_there_is_room(controlled):
     async def scenario():
         async with people(controlled):
             await until(lambda: _level(controlled), 30.0)
-            await asyncio.to_thread(controlled.control, "pause", reason="test")
+            await controlled.aask(Pause("test"))
             homes = (await controlled.aask(ListClients())).entries
             heavy = [int(name[1:]) for name, each in homes.items() if name.startswith("p") and each.home == "b1"]
             controlled.rates = np.full(CLIENTS, 1000.0)
             controlled.rates[heavy] = 9000.0
 
             async def seen():
-                load = (await asyncio.to_thread(controlled.control, "status"))["brokers"]
+                load = (await asyncio.to_thread(controlled.status)).brokers
                 return load["b1"] > 5 * load["b2"]
 
             await until(seen)
@@ -227,7 +237,7 @@ def test_a_newcomer_without_a_wish_goes_where_there_is_room(controlled):
             async with controlled.client("x1", home=None) as again:
                 assert again.home == found[0]
             controlled.rates = np.full(CLIENTS, 1000.0)
-            await asyncio.to_thread(controlled.control, "resume")
+            await controlled.aask(Resume())
 
     asyncio.run(scenario())
 
@@ -273,7 +283,7 @@ def test_a_killed_brokers_clients_are_served_elsewhere_and_a_standby_takes_over(
                     os.kill(child.pid, signal.SIGKILL)
 
             async def another():
-                with contextlib.suppress(BadInput):
+                with contextlib.suppress(BadInput, Unreachable):
                     return (await asyncio.to_thread(controlled.status)).leader != before
 
             await until(another, 20.0)
@@ -307,7 +317,7 @@ def test_nobody_moves_because_the_keeper_was_away(controlled, how):
                 os.kill(keeper.pid, signal.SIGCONT)
 
             async def answers():
-                with contextlib.suppress(BadInput):
+                with contextlib.suppress(BadInput, Unreachable):
                     return len((await controlled.aask(ListBrokers())).alive) == 3
 
             await until(answers, 20.0)
@@ -322,8 +332,8 @@ async def _paused(fleet):
 
     async def at_rest():
         with contextlib.suppress(Unreachable):
-            await asyncio.to_thread(fleet.control, "pause", reason="test")
-            return (await asyncio.to_thread(fleet.control, "status"))["progress"] is None
+            await fleet.aask(Pause("test"))
+            return (await asyncio.to_thread(fleet.status)).progress is None
 
     await until(at_rest, 30.0)
 
@@ -353,7 +363,7 @@ def test_a_broker_that_is_away_for_good_can_be_removed(controlled):
             assert "b8 is removed; 0 clients have moved" in gone.output
             with pytest.raises(UnknownName, match="b8"):
                 await asyncio.to_thread(run, "remove-broker", "b8", home=controlled.home)
-            await asyncio.to_thread(controlled.control, "resume")
+            await controlled.aask(Resume())
 
     asyncio.run(scenario())
 
@@ -364,15 +374,15 @@ def test_a_removal_can_be_given_up_and_repeated(controlled):
             await _paused(controlled)
             await asyncio.to_thread(run, "add-broker", "b7", home=controlled.home)
             for _ in range(2):
-                answer = await asyncio.to_thread(controlled.control, "empty", broker="b7")
-                assert answer["why_not"] == "nobody is at home at 'b7'"
-            assert (await asyncio.to_thread(controlled.control, "status"))["leaving"] == ["b7"]
+                answer = await controlled.aask(EmptyBroker("b7"))
+                assert answer.why_not == "nobody is at home at 'b7'"
+            assert (await asyncio.to_thread(controlled.status)).leaving == ["b7"]
             stopped = await asyncio.to_thread(run, "stop", home=controlled.home)
             assert "b7 was to be removed, and stays" in stopped.output
-            assert (await asyncio.to_thread(controlled.control, "status"))["leaving"] == []
+            assert (await asyncio.to_thread(controlled.status)).leaving == []
             gone = await asyncio.to_thread(run, "remove-broker", "b7", "--json", home=controlled.home)
             assert json.loads(gone.output) == {"removed": "b7", "clients": 0}
-            await asyncio.to_thread(controlled.control, "resume")
+            await controlled.aask(Resume())
 
     asyncio.run(scenario())
 
@@ -417,7 +427,7 @@ async def _level(fleet) -> bool:
 
 def test_a_leader_that_slept_finds_another_and_stands_by(controlled):
     def leader():
-        with contextlib.suppress(BadInput):
+        with contextlib.suppress(BadInput, Unreachable):
             return controlled.status().leader
 
     def leads(child):

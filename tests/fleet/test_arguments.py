@@ -127,7 +127,7 @@ def test_a_file_that_is_no_client_file_is_refused(tmp_path, content):
         trimtab.connect(Path(path))
 
 
-def test_a_fleet_without_a_broker_is_said_to_have_none(tmp_path, nats_server):
+def test_a_fleet_without_a_broker_is_said_to_have_none(tmp_path):
     (tmp_path / "client.json").write_text('{"brokers": {}, "user": "a", "password": "b"}')
 
     async def scenario():

@@ -77,7 +77,7 @@ def test_a_write_that_fails_leaves_the_old_secret(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(credentials.json, "dump", full)
+    monkeypatch.setattr(credentials.os, "replace", full)
     with pytest.raises(OSError, match="No space"):
         write_secret(path, {"password": "new"})
 

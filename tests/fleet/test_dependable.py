@@ -14,13 +14,13 @@ import pytest
 
 from helpers.fleet import RunningFleet
 from helpers.waiting import until
-from trimtab.errors import BadInput, Unreachable
+from trimtab.errors import AlreadyThere, BadInput, Moving, Unreachable
 from trimtab.fleet.broker.store import Store
-from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol import coding, subjects, wire
 from trimtab.fleet.protocol.admin_verbs import ListBrokers, ListClients, ListMoves, ListTopics, MoveOrder, StartMoves
 from trimtab.fleet.sdk.client import connect
 from trimtab.model.key import Key
-from trimtab.observe.report import TopicReport
+from trimtab.observe.report import BrokerReport, TopicReport
 
 
 def login(fleet) -> dict:
@@ -217,6 +217,51 @@ def test_stock_clients_publish_and_subscribe_at_any_broker_and_are_counted(fleet
     asyncio.run(scenario())
 
 
+def test_reports_tell_results_and_who_published_how_much(fleet, topic):
+    """Every byte once: by SDK clients under their names, by stock clients under that of their broker."""
+    known, heard = login(fleet), []
+
+    async def scenario():
+        async def keep(raw):
+            heard.append(coding.decode(raw.data, BrokerReport))
+
+        admin = await nats.connect(fleet.launch.fleet.hub, user="fleet", password=fleet.launch.fleet.fleet)
+        await admin.subscribe(subjects.telemetry("b1"), cb=keep)
+        stock = await nats.connect(known["brokers"]["b1"][0], user=known["user"], password=known["password"])
+        async with fleet.client("told-1", "b1") as one, fleet.client("told-2", "b1") as two:
+            await one.create_topic(topic, broker="b1", processor="helpers.processors:double")
+            await stock.subscribe(subjects.deliver(topic))
+            await stock.flush()
+            for client, count in ((one, 3), (two, 5)):
+                for _ in range(count):
+                    await client.publish(topic, b"x" * 10)
+            await stock.publish(subjects.door(topic), b"y" * 7)
+            await stock.flush()
+
+            def published():
+                total = {}
+                for report in heard:
+                    for client, topics in (report.published or {}).items():
+                        total[client] = total.get(client, 0) + topics.get(topic, 0)
+                return total
+
+            def results():
+                own = [report.topics.get(topic, TopicReport()) for report in heard]
+                return sum(each.result_msgs for each in own), sum(each.result_bytes for each in own)
+
+            wanted = {"told-1": 30, "told-2": 50, "stock-b1": 7}
+            await until(lambda: {name: published().get(name, 0) for name in wanted} == wanted)
+            await until(lambda: results() == (9, 2 * 87))
+            await until(lambda: any((report.stock_subscriptions or {}).get(topic) == 1 for report in heard))
+            assert all((report.links is None) == (report.published is None) for report in heard)
+            assert all((report.links is None) == (report.stock_subscriptions is None) for report in heard)
+            assert not any((report.stock_subscriptions or {}).get(topic, 0) > 1 for report in heard)
+        await stock.close()
+        await admin.close()
+
+    asyncio.run(scenario())
+
+
 def test_reports_of_a_topic_do_not_grow_with_its_clients(fleet, topic):
     async def scenario():
         async with fleet.client("rep-p", "b1") as publisher:
@@ -235,8 +280,8 @@ def test_reports_of_a_topic_do_not_grow_with_its_clients(fleet, topic):
             entry = await until(lambda: seen(20))
             for client in clients:
                 await client.__aexit__()
-            assert entry["publishers"] == 1
-            assert len(json.dumps(entry)) < 2_000
+            assert entry.publishers == 1
+            assert len(coding.to_json(entry)) < 2_000
 
     asyncio.run(scenario())
 
@@ -316,8 +361,8 @@ def test_acknowledged_messages_survive_killed_servers_and_agents_in_the_middle_o
             ):
                 before = len(acknowledged)
                 try:
-                    ids = (await own_fleet.aask(StartMoves([MoveOrder(Key("topic", "k", ""), target)])))["moves"]
-                except BadInput:  # it is there already, because the move before it was rolled back
+                    ids = (await own_fleet.aask(StartMoves([MoveOrder(Key("topic", "k", ""), target)]))).moves
+                except (AlreadyThere, Moving):  # it is there already, because the move before it was rolled back
                     ids = []
                 child(own_fleet, victim).process.kill()
 
@@ -343,7 +388,7 @@ def test_acknowledged_messages_survive_killed_servers_and_agents_in_the_middle_o
                 return [b for b in ("b1", "b2") if await store.exists("k", b)]
 
             async def in_one_place():
-                return await asyncio.to_thread(own_fleet.do, stored()) == [entry["broker"]]
+                return await asyncio.to_thread(own_fleet.do, stored()) == [entry.broker]
 
             await until(in_one_place, 30.0)
 

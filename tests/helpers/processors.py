@@ -16,6 +16,11 @@ def own_pid(message, spool):
     return os.getpid()
 
 
+def double(message, spool):
+    """The message twice."""
+    return 2 * message.data
+
+
 def nothing(message, spool):
     return None
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from trimtab.fleet.protocol.names import STOCK
 from trimtab.model.ids import Ids
 from trimtab.model.judgement import Load
 from trimtab.model.owners import link_owners
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 
 STRENGTH: Final = ("bandwidth", "storage", "compute", "cores", "memory")
-STOCK: Final = "stock-"  # before a broker's name: all plain NATS and MQTT clients there
 ORDER: Final = {"client": 0, "topic": 1, "link": 2}  # of keys in a view
 
 
@@ -169,7 +169,7 @@ class View:
         others = {
             spec.name: np.concatenate([values, np.zeros(len(private))])
             for spec in columns_of(Topics)
-            if spec.name not in ("rate", "size_bytes", "out_rate", "out_bytes", "relayed")
+            if spec.name not in ("rate", "size_bytes", "out_rate", "out_bytes", "relayed", "taps")
             and (values := getattr(known.topics, spec.name)) is not None
         }
         workload = Workload(

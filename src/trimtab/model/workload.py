@@ -91,6 +91,7 @@ class Topics(Table):
     out_rate: Floats | None = column(may_be_empty=True)  # messages/s that a subscriber receives; empty = as published
     out_bytes: Floats | None = column()  # per message of these
     relayed: Floats | None = column()  # share of publications that pass a processor or a store at their broker
+    taps: Floats | None = column()  # copies of every delivery that leave the fleet, to the hub
 
     @cached_property
     def data_rate(self) -> Floats:

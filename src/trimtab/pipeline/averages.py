@@ -60,6 +60,9 @@ class TopicAverages:
             "rate": mean["in_msgs"],
             "size_bytes": _ratio(mean["in_bytes"], mean["in_msgs"]),
             "processing_ms": 1000.0 * _ratio(mean["busy_s"], mean["processed"]),
+            "out_rate": pa.array(mean["result_msgs"], mask=mean["processed"] <= NOTHING),
+            "out_bytes": _ratio(mean["result_bytes"], mean["result_msgs"]),
+            "relayed": (mean["processed"] > NOTHING).astype(np.float64),
         })  # fmt: skip
 
 

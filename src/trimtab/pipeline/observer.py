@@ -9,20 +9,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from trimtab.fleet.protocol.snapshots import messages
 from trimtab.fleet.protocol.streams import CONTROL, RESULTS, SUBSCRIPTIONS, TELEMETRY
 from trimtab.observe.snapshot import USAGE_S, Usage, packed
 from trimtab.pipeline import feeds, tables, telemetry
 from trimtab.pipeline.averages import TopicAverages
+from trimtab.pipeline.measured import Measured, measured_tables
 from trimtab.pipeline.nats.jetstream import JetStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from trimtab.pipeline.nats.wire import Server
@@ -53,10 +52,11 @@ class Observer:
     Nothing is added up twice, and links are put together anew only when any has come or gone.
     """
 
-    def __init__(self, spark: SparkSession, server: Server, history: Path) -> None:
+    def __init__(self, spark: SparkSession, server: Server, history: Path, feeds: Collection[str] = ()) -> None:
         self._spark = spark
         self._server = server
         self._history = history
+        self._feeds = frozenset(feeds)  # topics of which the hub gets a copy
         self._forget_all()
         self._wanted: tuple[object, DataFrame | None] = (None, None)  # subscriptions as of some state of their stream
         self._wanted_at = -math.inf  # when they were read; and how long that took
@@ -140,8 +140,12 @@ class Observer:
     def _publish(self, jetstream: JetStream, now: float, averages: TopicAverages) -> None:
         said, _ = self._tables(now - USAGE_S)
         usage = self._usage(telemetry.brokers(said), telemetry.topics(said), max(averages.began, now - USAGE_S), now)
-        linked = self._current_links(jetstream, said)
-        data = packed(now, _workload(averages.rates(), linked, list(usage)), usage, averages.unsure())
+        links = Measured(
+            self._current_links(jetstream, said), telemetry.publications(said, now - USAGE_S).toArrow(),
+            telemetry.current_stock(said).toArrow(),
+        )  # fmt: skip
+        tables = measured_tables(averages.rates(), links, list(usage), self._feeds)
+        data = packed(now, tables, usage, averages.unsure())
         number = int(now / LOOK_S)  # grows from one to the next, also over restarts
         jetstream.publish((subject, part, f"{number}/{subject}") for subject, part in messages(number, data))
 
@@ -201,18 +205,3 @@ class Observer:
             for old in folder.glob("at-*"):
                 if tables.age_s(old) > KEEP_S:
                     shutil.rmtree(old, ignore_errors=True)
-
-
-def _workload(known: pa.Table, linked: pa.Table, brokers: list[str]) -> dict[str, pa.Table]:
-    """``telemetry.workload`` of what is here already."""
-    links = linked.filter(pc.is_valid(linked["topic"]))
-    quiet = pc.unique(links["topic"]).filter(pc.invert(pc.is_in(pc.unique(links["topic"]), known["topic"])))
-    nothing = pa.array([0.0] * len(quiet), pa.float64())
-    topics = pa.concat_tables([
-        pa.table({"id": known["topic"]} | {name: known[name] for name in known.column_names[1:]}),
-        pa.table({"id": quiet} | dict.fromkeys(known.column_names[1:], nothing)),
-    ])  # fmt: skip
-    return {
-        "topics": topics, "clients": pa.table({"id": pc.unique(linked["client"])}),
-        "brokers": pa.table({"id": pa.array(brokers, pa.string())}), "links": links.select(["topic", "client", "role"]),
-    }  # fmt: skip

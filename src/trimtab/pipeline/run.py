@@ -52,7 +52,8 @@ def run(
                 ready.touch()
                 up(driver)
                 ended = threading.Event()
-                observer = Observer(spark, hub.server_of(fleet), home / "pipeline" / "history")
+                fed = {topic for feed in app.feeds.values() for topic in feed.topics}
+                observer = Observer(spark, hub.server_of(fleet), home / "pipeline" / "history", fed)
                 observing = threading.Thread(target=observer.run, args=(ended.is_set,), name="observer", daemon=True)
                 observing.start()
                 try:

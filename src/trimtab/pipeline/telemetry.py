@@ -35,7 +35,7 @@ TABLES: Final = {"brokers": BROKERS, "topics": TOPICS, "links": LINKS}
 _TEXTS: Final = ("links", "published", "stock_subscriptions")
 _REPORT: Final = spark_ddl(BrokerReport, as_text=_TEXTS)
 _TYPES: Final = {name: spark_type(kind) for name, kind in columns(BrokerReport, _TEXTS).items()}
-SUMMED: Final = ("in_msgs", "in_bytes", "processed", "busy_s")
+SUMMED: Final = ("in_msgs", "in_bytes", "processed", "busy_s", "result_msgs", "result_bytes")
 HALVES: Final = ("early", "late")
 CHANNEL: Final = "channel:"  # before CHANNEL:SUBSCRIPTION, in the place of a topic's name
 SHARES: Final = (0.5, 0.9, 0.99)  # percentiles of latency that are told
@@ -124,12 +124,32 @@ def _channel(pattern: str) -> Column:
 
 
 def current_links(rows: DataFrame, channels: DataFrame) -> DataFrame:
-    """Client, topic and role as of the newest report of every broker, with subscriptions to channels of whoever is
-    there; a client without links has a row without a topic."""
+    """Client, topic, role and broker as of the newest list of every broker, with the channel subscriptions of clients
+    that are there, which have no broker of their own; a client without links has a row without a topic.
+
+    A client that is moving may be on two lists; the newer one counts.
+    """
     newest = rows.groupBy("broker").agg(F.max("at").alias("at"))
-    there = rows.join(newest, ["broker", "at"]).select("client", "topic", "role")
-    here = there.select("client").distinct()
-    return there.unionByName(channels.join(here, "client")).distinct()
+    there = rows.join(newest, ["broker", "at"]).groupBy("client", "topic", "role")
+    linked = there.agg(F.max_by("broker", "at").alias("broker"))
+    here = linked.select("client").distinct()
+    subscribed = channels.join(here, "client").select("client", "topic", "role").distinct()
+    return linked.unionByName(subscribed, allowMissingColumns=True)
+
+
+def publications(said: DataFrame, since: float) -> DataFrame:
+    """``client``, ``topic``, ``broker``, ``bytes``: what every publisher has published since then. All plain NATS and
+    MQTT clients of a broker are one publisher."""
+    recent = published(said).where(F.col("at") > since)
+    newest = F.max_by("broker", "at").alias("broker")
+    return recent.groupBy("client", "topic").agg(newest, F.sum("bytes").alias("bytes"))
+
+
+def current_stock(said: DataFrame) -> DataFrame:
+    """``broker``, ``topic``, ``subscriptions``: those of plain NATS and MQTT clients in each broker's newest list."""
+    rows = stock_subscriptions(said)
+    newest = rows.groupBy("broker").agg(F.max("at").alias("at"))
+    return rows.join(newest, ["broker", "at"]).select("broker", "topic", "subscriptions")
 
 
 def listed_channels(rows: DataFrame, channels: DataFrame) -> DataFrame:
@@ -148,6 +168,9 @@ def rates(rows: DataFrame, since: float, until: float, seconds: float | None = N
         "topic", (F.col("in_msgs") / span).alias("rate"),
         F.expr("coalesce(try_divide(in_bytes, in_msgs), 0.0D)").alias("size_bytes"),
         F.expr("coalesce(try_divide(1000 * busy_s, processed), 0.0D)").alias("processing_ms"),
+        F.when(F.col("processed") > 0, F.col("result_msgs") / span).alias("out_rate"),
+        F.expr("coalesce(try_divide(result_bytes, result_msgs), 0.0D)").alias("out_bytes"),
+        (F.col("processed") > 0).cast("double").alias("relayed"),
     )  # fmt: skip
 
 
@@ -250,9 +273,10 @@ def workload(known: DataFrame, linked: DataFrame, there: DataFrame) -> dict[str,
     """The four tables: topics that anybody has to do with, clients, brokers, links. ``there`` has a ``broker``."""
     own = linked.where("topic IS NOT NULL")
     names = own.select("topic").union(known.select("topic")).distinct()
-    filled = names.join(known, "topic", "left").fillna(0.0, ["rate", "size_bytes", "processing_ms"])
+    numbers = ["rate", "size_bytes", "processing_ms", "out_bytes", "relayed"]
+    filled = names.join(known, "topic", "left").fillna(0.0, numbers)
     return {
-        "topics": filled.select(F.col("topic").alias("id"), "rate", "size_bytes", "processing_ms"),
+        "topics": filled.select(F.col("topic").alias("id"), *numbers[:3], "out_rate", *numbers[3:]),
         "clients": linked.select(F.col("client").alias("id")).distinct(),
         "brokers": there.select(F.col("broker").alias("id")).distinct(),
         "links": own.select("topic", "client", "role").distinct(),

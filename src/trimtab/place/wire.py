@@ -9,7 +9,7 @@ there are any, a plain topic of data rate ``d[k]`` takes
 
 Publications of a topic with a processor or a store are handed to it at the broker where they enter and come back as
 results, so they cross that server twice: ``relayed`` is the share of publications that do, and results may be larger
-or smaller than publications.
+or smaller than publications. Of a topic that feeds the data cluster, one more copy goes to the hub (``taps``).
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Traffic:
     published: Floats  # (K,) by all publishers of a topic together
     delivered: Floats  # (K,) to one subscriber
     relayed: Floats  # (K,) share of publications that pass a processor or a store at their broker
+    taps: Floats  # (K,) copies that leave the fleet
     topic: Rows  # (L,) of every link
     publishes: NDArray[np.bool_]  # (L,) the link publishes; else it subscribes
     weight: Floats  # (L,) share of the topic's publications, or number of subscriptions
@@ -59,9 +60,9 @@ class Traffic:
         if topics.out_rate is not None:
             size = 1.0 if in_messages or topics.out_bytes is None else topics.out_bytes
             delivered = np.where(np.isnan(topics.out_rate), published, topics.out_rate * size)
-        relayed = np.zeros(len(topics)) if topics.relayed is None else topics.relayed
-        publishes = links.role == PUB
-        return cls(published, delivered, relayed, links.topic, publishes, weights(workload))
+        none = np.zeros(len(topics))
+        relayed, taps = (none if each is None else each for each in (topics.relayed, topics.taps))
+        return cls(published, delivered, relayed, taps, links.topic, links.role == PUB, weights(workload))
 
     def wire(self, carrier: Rows, brokers: int) -> Wire:
         """With ``carrier`` the broker of every link, or UNPLACED. O(L log L)."""
@@ -83,7 +84,7 @@ class Traffic:
             relayed = self.relayed[topic]
             here = _contains(wanted, broker.astype(np.int64) * count + topic)
             _add(incoming, broker, published + relayed * delivered - here * delivered)
-            _add(outgoing, broker, relayed * published + delivered * (places[topic] - here))
+            _add(outgoing, broker, relayed * published + delivered * (places[topic] - here + self.taps[topic]))
         return Wire(incoming, outgoing)
 
     def own(self, owner: Rows, carrier: Rows, keys: int, whole: NDArray[np.bool_]) -> Floats:
@@ -101,7 +102,7 @@ class Traffic:
         topic, share, relayed = self.topic[row], self.weight[row], self.relayed[self.topic[row]]
         published, delivered = self.published[topic] * share, self.delivered[topic] * share
         here = _contains(wanted, carrier[row].astype(np.int64) * count + topic)
-        alone = published + relayed * (published + delivered)
+        alone = published + relayed * (published + delivered) + self.taps[topic] * delivered
         shared = delivered * (places[topic] - here) - here * delivered
         _add(amount, owner[row], np.maximum(alone + np.where(whole[topic], 0.0, shared), 0.0))
         return amount

@@ -84,8 +84,7 @@ class Agent:
         await self.connection.subscribe(subjects.change(subjects.EVERY), cb=self._changed)
         await self.connection.subscribe(subjects.raw(self.broker, subjects.EVERY), cb=self.clients.enter)
         await self.connection.flush()
-        with contextlib.suppress(Unreachable):
-            await self.sync()
+        await self._keep_up()
         await self.hosting.settle()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -200,21 +199,24 @@ class Agent:
             await asyncio.sleep(PERIOD_S)
             if os.getppid() == 1 and sys.platform != "linux":
                 return  # whoever started us is gone
-            await self._keep_up()
+            if await self._keep_up():
+                with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):  # then the next time
+                    await self.hosting.sweep()
             await self._tell()
 
-    async def _keep_up(self) -> None:
-        trouble = ""
+    async def _keep_up(self) -> bool:
+        """Hear what is new, if the hub can be asked; whether it could. Otherwise the replica serves."""
         try:
             await self.sync()
-            await self.hosting.sweep()
-        except BadInput as error:
-            trouble = str(error)
         except (Unreachable, nats.errors.Error, TimeoutError):
-            return
-        if trouble != self._trouble:
-            self._trouble = trouble
-            log.warning("%s", trouble or "the hub answers again")
+            return False
+        except BadInput as error:  # it is of another version, say
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.error("the hub refuses to answer: %s", error)
+            return False
+        self._trouble = ""
+        return True
 
     async def _tell(self) -> None:
         """The report of the last second."""

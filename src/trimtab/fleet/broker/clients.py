@@ -41,7 +41,7 @@ class ClientService:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        stock = f"stock-{agent.broker}"
+        stock = f"{names.STOCK}{agent.broker}"
         self.tally = Tally(stock)
         self._stamper = Stamper(stock)
         self._waiting: dict[str, Register] = {}  # clients to register when the hub is back

@@ -57,8 +57,8 @@ class Message:
 def identified(topic: str, data: bytes, reply: str, headers: Mapping[str, str] | None) -> Message:
     """A message as it came, with its identity: by its reply subject if that is a stamp, else by its message id."""
     parts = reply.split(".")
-    if len(parts) == 5 and parts[0] == "_t" and len(parts[3]) < 16:  # nearly always, so not left to stamped()
-        try:
+    if len(parts) == 5 and parts[0] == "_t" and len(parts[3]) < 16 and parts[3].isdigit():
+        try:  # nearly always, so not left to stamped()
             number, sent_at = int(parts[3]), int(parts[4]) * 1e-6
         except (ValueError, OverflowError):
             return Message(topic, data)

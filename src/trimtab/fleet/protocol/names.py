@@ -14,6 +14,7 @@ _INBOX = re.compile(rb"_INBOX(\.[A-Za-z0-9_-]{1,64}){1,4}")
 MAX_TOPIC: Final = 200
 MAX_NAME: Final = 64
 _PART: Final = re.compile(r"-(agent|store-\d+)$")
+STOCK: Final = "stock-"  # before a broker's name: all plain NATS and MQTT clients of the broker
 HUB: Final = "hub"  # the hub's name among the brokers, and its JetStream domain
 
 

@@ -157,7 +157,7 @@ class JetStream:
             if len(way.waiting) < before:
                 failures = 0
             if trouble is not None:
-                failures = self._failed(failures, trouble)
+                failures = self._failed(failures, trouble, changed=True)  # what was sent may be stored
                 way.repeat()
 
     def _ask(self, verb: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -199,14 +199,15 @@ class JetStream:
             self.wire = Wire(self.server, self._inbox)
         return self.wire
 
-    def _failed(self, failures: int, error: Exception) -> int:
+    def _failed(self, failures: int, error: Exception, *, changed: bool = False) -> int:
         """Drop the connection and wait for a moment, longer each time; give up after the last attempt."""
         self.close()
         failures += 1
         if failures >= self._attempts:
             host, port = self.server.address
             said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise Unreachable(f"{host}:{port} could not be asked, after {failures} attempts: {said}") from None
+            text = f"{host}:{port} could not be asked, after {failures} attempts: {said}"
+            raise Unreachable(text, changed=changed) from None
         time.sleep(min(0.05 * 2 ** (failures - 1), LONGEST_WAIT_S))
         return failures
 

@@ -1,0 +1,107 @@
+"""The tables of a measurement: rates of topics, and links with their broker and weight.
+
+A link that publishes weighs as much as its share of its topic's publications, a link that subscribes as many
+subscriptions as it has. All plain NATS and MQTT clients of a broker are one client, ``stock-BROKER``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trimtab.fleet.protocol.names import STOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from trimtab.model.workload import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What brokers have listed."""
+
+    links: pa.Table  # client, topic, role, broker; without a topic: a client that has none
+    publications: pa.Table  # client, topic, broker, bytes: over the last seconds
+    stock: pa.Table  # broker, topic, subscriptions
+
+
+def measured_tables(
+    rates: pa.Table, measured: Measured, brokers: list[str], tapped: Collection[str] = ()
+) -> dict[str, pa.Table]:
+    """Topics, clients, brokers and links. The hub takes a copy of every publication to a ``tapped`` topic."""
+    links = _links(measured)
+    topics = _topics(rates, links, tapped)
+    clients = pa.chunked_array([*measured.links["client"].chunks, *links["client"].chunks], pa.string())
+    return {
+        "topics": topics, "clients": pa.table({"id": pc.unique(clients)}),
+        "brokers": pa.table({"id": pa.array(brokers, pa.string())}), "links": links,
+    }  # fmt: skip
+
+
+def _links(measured: Measured) -> pa.Table:
+    known = measured.links.filter(pc.is_valid(measured.links["topic"]))
+    sent, stock = measured.publications, measured.stock
+    by_stock = sent.filter(pc.starts_with(sent["client"], STOCK))
+    columns: dict[str, list[Any]] = {
+        "topic": [known["topic"], by_stock["topic"], stock["topic"]],
+        "client": [known["client"], by_stock["client"], _stock_of(stock["broker"])],
+        "role": [known["role"], pa.repeat("pub", len(by_stock)), pa.repeat("sub", len(stock))],
+        "broker": [known["broker"], by_stock["broker"], stock["broker"]],
+    }
+    joined = pa.table({name: _chained(parts) for name, parts in columns.items()})
+    count = np.concatenate([np.ones(len(known) + len(by_stock)), np.asarray(stock["subscriptions"], np.float64)])
+    return joined.append_column("weight", pa.array(_weights(joined, sent, count)))
+
+
+def _weights(links: pa.Table, sent: pa.Table, count: Floats) -> Floats:
+    """Shares of publications by bytes; alike where nothing was published lately."""
+    publishes = np.asarray(pc.equal(links["role"], "pub"), bool)
+    topic, client = links["topic"].to_pylist(), links["client"].to_pylist()
+    amount: Mapping[tuple[str, str], float] = dict(
+        zip(zip(sent["client"].to_pylist(), sent["topic"].to_pylist(), strict=True), sent["bytes"].to_pylist(),
+            strict=True)
+    )  # fmt: skip
+    weight, total, publishers = count.copy(), dict[str, float](), dict[str, int]()
+    rows = np.flatnonzero(publishes).tolist()
+    for row in rows:
+        weight[row] = amount.get((client[row], topic[row]), 0.0)
+        total[topic[row]] = total.get(topic[row], 0.0) + weight[row]
+        publishers[topic[row]] = publishers.get(topic[row], 0) + 1
+    for row in rows:
+        whole = total[topic[row]]
+        weight[row] = weight[row] / whole if whole > 0.0 else 1.0 / publishers[topic[row]]
+    return weight
+
+
+def _topics(rates: pa.Table, links: pa.Table, tapped: Collection[str]) -> pa.Table:
+    """Also topics that nothing was published to. Publications of plain clients pass the agent of their broker."""
+    linked = pc.unique(links["topic"])
+    quiet = linked.filter(pc.invert(pc.is_in(linked, rates["topic"].combine_chunks())))
+    names = [*rates["topic"].to_pylist(), *quiet.to_pylist()]
+    columns: dict[str, Any] = {"id": pa.array(names, pa.string())}
+    for name in rates.column_names[1:]:
+        filled = np.concatenate([rates[name].to_numpy(), np.zeros(len(quiet))])
+        columns[name] = pa.array(filled, mask=np.isnan(filled))
+    stock: dict[str, float] = {}
+    plain = np.asarray(pc.and_(pc.equal(links["role"], "pub"), pc.starts_with(links["client"], STOCK)), bool)
+    for topic, weight in zip(links["topic"].filter(plain).to_pylist(), links["weight"].filter(plain).to_pylist(),
+                             strict=True):  # fmt: skip
+        stock[topic] = stock.get(topic, 0.0) + weight
+    relayed = np.array([stock.get(name, 0.0) for name in names])
+    columns["relayed"] = pa.array(np.maximum(np.asarray(columns["relayed"], np.float64), relayed))
+    columns["taps"] = pa.array([float(name in tapped) for name in names])
+    return pa.table(columns)
+
+
+def _stock_of(brokers: Any) -> Any:
+    return pc.binary_join_element_wise(STOCK, brokers, "")
+
+
+def _chained(parts: list[Any]) -> Any:
+    arrays = [chunk for part in parts for chunk in (part.chunks if isinstance(part, pa.ChunkedArray) else [part])]
+    return pa.chunked_array([each.cast(pa.string()) for each in arrays], pa.string())
