@@ -4,9 +4,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test check bench docs lock clean
+.PHONY: setup help demo test quick check bench docs lock clean
 
-setup: $(READY)
+setup: $(READY)  ## .venv with everything, once
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
@@ -17,11 +17,17 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST)
+
 demo: $(READY)  ## the main job: a fleet, Spark, people, trouble; make demo FAST=1 for the short one
 	@$(BIN)/trimtab demo $(if $(FAST),--fast)
 
 test: $(READY)  ## all tests
 	@$(BIN)/python -m pytest
+
+quick: $(READY)  ## the pure tests: no server, no Spark, under a minute
+	@$(BIN)/python -m pytest -q -m "not live and not spark and not slow" --hypothesis-profile=quick
 
 check: $(READY)  ## style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -35,5 +41,5 @@ docs: $(READY)  ## the documentation site, in site/
 lock: $(READY)  ## pin the newest versions pyproject.toml allows (needs uv)
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header -U -o requirements.lock
 
-clean:
+clean:  ## remove what was made
 	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""What all tests share: how Hypothesis behaves, and one real fleet that is started when the first test asks for it."""
+"""What all tests share: how Hypothesis behaves, who starts what, and one real fleet for the tests that ask for it."""
 
 import itertools
 import sys
@@ -6,14 +6,40 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fleet_helpers import RunningFleet
+from helpers import processes
+from helpers.fleet import RunningFleet
 
 # Hypothesis must not time compiled code, and examples must not depend on the day.
 
 settings.register_profile(
     "trimtab", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=60
 )
+settings.register_profile("quick", settings.get_profile("trimtab"), max_examples=5)
 settings.load_profile("trimtab")
+
+
+def pytest_configure():
+    sys.addaudithook(processes.check)
+
+
+def pytest_itemcollected(item):
+    for fixture in processes.fixtures_of(item.fixturenames):
+        item.add_marker(processes.MARKERS[fixture])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    processes.allow(processes.fixtures_of(item.fixturenames))
+
+
+@pytest.fixture(scope="session")
+def nats_server():
+    """Of every test and fixture that starts a nats-server, so that the test is marked ``live``."""
+
+
+@pytest.fixture(scope="session")
+def java():
+    """Of every test and fixture that starts a JVM, so that the test is marked ``spark``."""
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +52,7 @@ def modules(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def fleet(tmp_path_factory, modules):
+def fleet(tmp_path_factory, modules, nats_server):
     """A hub and three brokers."""
     running = RunningFleet(tmp_path_factory.mktemp("fleet") / "home")
     try:

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from helpers.waiting import until_blocking
 from trimtab.lab.answer import warm_up
 
 
@@ -155,7 +155,7 @@ def test_a_folder_where_a_file_should_go(trimtab, folder, tmp_path):
 
 
 @pytest.mark.parametrize("command", [("world", "maxdata"), ("demo",), ("lab", "run", "maxdata-tables")])
-def test_a_place_that_cannot_be_written_to(trimtab, tmp_path, command):
+def test_a_place_that_cannot_be_written_to(trimtab, tmp_path, command, java):
     (tmp_path / "file").write_text("")
 
     assert "cannot be written" in refused(trimtab(*command, "--out", tmp_path / "file" / "x"))
@@ -174,6 +174,7 @@ def test_a_reader_that_goes_away_is_not_an_error():
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_command_that_is_stopped_ends_at_once_and_leaves_nothing(trimtab, tmp_path, number, code):
     """HiGHS would think for ten minutes; it is interrupted after some CPU time in the middle of it."""
@@ -184,9 +185,12 @@ def test_a_command_that_is_stopped_ends_at_once_and_leaves_nothing(trimtab, tmp_
     warm_up("link/ilp")  # so that the process loads its kernels and does not compile them for long
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=_hear_interrupts) as running:
         try:
-            while _cpu_s(running.pid) < 6.0:
+
+            def in_the_middle():
                 assert running.poll() is None
-                time.sleep(0.05)
+                return _cpu_s(running.pid) >= 6.0
+
+            until_blocking(in_the_middle, 60.0)
             running.send_signal(number)
             _, err = running.communicate(timeout=60)
         finally:

@@ -81,7 +81,7 @@ def test_more_than_storage_can_ever_hold_is_refused_with_how_much(trimtab, tmp_p
 
 
 def test_a_current_placement_of_another_unit_is_refused(trimtab, folder, bad):
-    trimtab("plan", folder, "--family", "link", "--out", folder)
+    trimtab("plan", folder, "--policy", "link/gs", "--out", folder)
 
     done = trimtab("plan", folder, "--family", "client", "--current", folder / "placement.csv")
 

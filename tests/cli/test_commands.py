@@ -38,7 +38,7 @@ def test_the_same_seed_makes_the_same_world(trimtab, tmp_path):
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_plan_writes_a_placement_that_judge_confirms(trimtab, folder, tmp_path, form):
     plan = trimtab(
-        "plan", folder, "--family", "link", "--policy", "trim", "--out", tmp_path, "--format", form, "--json"
+        "plan", folder, "--policy", "link/trim", "--time-limit", 0.3, "--out", tmp_path, "--format", form, "--json"
     )
     judged = trimtab("judge", folder, tmp_path / f"placement.{form}", "--json")
 
@@ -48,7 +48,9 @@ def test_plan_writes_a_placement_that_judge_confirms(trimtab, folder, tmp_path, 
 
 
 def test_the_json_of_plan_has_the_promised_shape(trimtab, folder):
-    answer = trimtab("plan", folder, "--family", "link", "--policy", "trim", "--seed", 3, "--json").json
+    answer = trimtab(
+        "plan", folder, "--family", "link", "--policy", "trim", "--time-limit", 0.3, "--seed", 3, "--json"
+    ).json
 
     assert answer["policy"] == "link/trim"
     assert answer["seed"] == 3
@@ -66,14 +68,14 @@ def test_the_json_of_plan_has_the_promised_shape(trimtab, folder):
 
 @pytest.mark.parametrize("name", policies("link"))
 def test_every_policy_can_plan_and_is_held_against_a_bound(trimtab, folder, name):
-    answer = trimtab("plan", folder, "--policy", name, "--time-limit", 2, "--json").json
+    answer = trimtab("plan", folder, "--policy", name, "--time-limit", 0.3, "--json").json
 
     assert answer["judgement"]["violations"] == 0
     assert answer["bound"]["value"] >= answer["judgement"]["received"]
 
 
 def test_plan_shows_a_table_and_where_the_placement_is(trimtab, folder, tmp_path):
-    done = trimtab("plan", folder, "--family", "link", "--out", tmp_path)
+    done = trimtab("plan", folder, "--family", "link", "--time-limit", 0.3, "--out", tmp_path)
 
     assert "data received" in done.out
     assert "upper bound" in done.out
@@ -103,7 +105,7 @@ def test_judge_says_no_to_a_placement_that_breaks_a_limit(trimtab, folder, tmp_p
 
 def test_compare_runs_every_policy_and_draws(trimtab, folder, tmp_path):
     plot = tmp_path / "plots" / "compare.png"
-    done = trimtab("compare", folder, "--family", "link", "--time-limit", 1, "--plot", plot, "--json")
+    done = trimtab("compare", folder, "--family", "link", "--time-limit", 0.3, "--plot", plot, "--json")
 
     answer = done.json
     assert [p["policy"] for p in answer["policies"]] == policies("link")
@@ -115,7 +117,7 @@ def test_compare_runs_every_policy_and_draws(trimtab, folder, tmp_path):
 
 
 def test_compare_shows_the_chosen_policies_in_a_table(trimtab, folder):
-    done = trimtab("compare", folder, "--family", "link", "--policies", "gs, link/trim")
+    done = trimtab("compare", folder, "--family", "link", "--time-limit", 0.3, "--policies", "gs, link/trim")
 
     assert done.code == 0
     assert "link/gs" in done.out

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from fleet_helpers import until
+from helpers.waiting import until
 from trimtab.fleet.protocol.admin_verbs import ListLinks, PlacedLink, PlaceLinks
 
 TRIMTAB = (sys.executable, "-m", "trimtab.cli.main")
@@ -169,7 +169,7 @@ async def started(home, *more):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_up_starts_a_fleet_and_leaves_nothing_running(tmp_path, sign, trimtab):
+def test_up_starts_a_fleet_and_leaves_nothing_running(tmp_path, sign, trimtab, nats_server):
     home = tmp_path / "home"
 
     async def scenario():
@@ -194,7 +194,7 @@ def test_a_second_up_on_the_same_folder_is_refused_and_disturbs_nothing(fleet, t
     assert len(trimtab("brokers", "--home", fleet.home, "--json").json) == 3
 
 
-def test_a_killed_up_takes_its_processes_along(tmp_path):
+def test_a_killed_up_takes_its_processes_along(tmp_path, nats_server):
     home = tmp_path / "home"
 
     async def scenario():
@@ -206,7 +206,7 @@ def test_a_killed_up_takes_its_processes_along(tmp_path):
     asyncio.run(scenario())
 
 
-def test_a_hub_and_brokers_started_alone_form_a_fleet(tmp_path, trimtab):
+def test_a_hub_and_brokers_started_alone_form_a_fleet(tmp_path, trimtab, nats_server):
     home = tmp_path / "hub"
 
     async def scenario():
@@ -232,7 +232,7 @@ def test_a_hub_and_brokers_started_alone_form_a_fleet(tmp_path, trimtab):
     assert processes(tmp_path) == []
 
 
-def test_the_last_broker_cannot_be_drained(tmp_path):
+def test_the_last_broker_cannot_be_drained(tmp_path, nats_server):
     home = tmp_path / "home"
 
     async def scenario():

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fleet_helpers import StoredChannel, until
+from helpers.fleet import StoredChannel
+from helpers.waiting import until
 from trimtab.cli.main import COMMANDS
 from trimtab.cli.main import trimtab as commands
 from trimtab.lab import demo as lab_demo
@@ -89,7 +90,7 @@ def test_world_and_judge_print_tables(trimtab, tmp_path):
     assert "data received" in judged.out
 
 
-def test_demo_prints_what_it_has_shown(trimtab, tmp_path, monkeypatch):
+def test_demo_prints_what_it_has_shown(trimtab, tmp_path, monkeypatch, java):
     """The demo itself is run in tests/lab; this is what it prints when it is over."""
 
     async def run(out, script, seed, report):
@@ -201,7 +202,7 @@ class Running:
             self.process.wait()
 
 
-def test_a_hub_and_a_broker_that_joins_it_from_another_folder(tmp_path, trimtab):
+def test_a_hub_and_a_broker_that_joins_it_from_another_folder(tmp_path, trimtab, nats_server):
     with Running(tmp_path / "one", "hub", "--home", "fleet") as hub:
         hub.until_it_says("Ctrl-C")
         join = re.search(r"trimtab broker --name NAME --join (.*);", hub.said).group(1)
@@ -221,7 +222,7 @@ def test_a_hub_and_a_broker_that_joins_it_from_another_folder(tmp_path, trimtab)
     assert "Traceback" not in hub.said + broker.said
 
 
-def test_up_says_where_everything_is(tmp_path):
+def test_up_says_where_everything_is(tmp_path, nats_server):
     with Running(tmp_path, "up", "--brokers", 1, "--controllers", 0, "--home", "fleet") as up:
         up.until_it_says("Ctrl-C")
         assert f"the fleet in {tmp_path / 'fleet'} is up" in up.said

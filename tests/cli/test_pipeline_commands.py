@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from fleet_helpers import until
+from helpers.waiting import until
 
 TRIMTAB = (sys.executable, "-m", "trimtab.cli.main")
 _numbers = itertools.count()
@@ -122,7 +122,7 @@ async def start(manifest, home):
 
 
 @pytest.mark.timeout(240)
-def test_a_pipeline_that_is_killed_goes_on_where_it_was(fleet, manifest, app):
+def test_a_pipeline_that_is_killed_goes_on_where_it_was(fleet, manifest, app, java):
     """SIGKILL in the middle of a stream of publications: each reaches its subscriber once."""
 
     async def scenario():
@@ -144,7 +144,7 @@ def test_a_pipeline_that_is_killed_goes_on_where_it_was(fleet, manifest, app):
                     while not stop.is_set():
                         last = next(sent)
                         await publisher.publish(f"{app}.reports", json.dumps({"id": last, "kind": "fire"}))
-                        await asyncio.sleep(0.01)
+                        await asyncio.sleep(0.01)  # a hundred a second: the pace of the stream
 
                 publishing = asyncio.create_task(publish())
                 await until(lambda: len(got) > 50, 60)

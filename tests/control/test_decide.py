@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.strategies import workloads
 
+from helpers.strategies import workloads
 from trimtab.control.decide import NoPlan, decide, warm_up
 from trimtab.control.fleet_view import FleetState, informed
 from trimtab.control.goals.evenness import worth_it

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from control_helpers import CLIENTS, MeasuredFleet, people
-from fleet_helpers import until
+from helpers.control import CLIENTS, MeasuredFleet, people
+from helpers.waiting import until
 from trimtab.control.controller import Controller
 from trimtab.control.decide import warm_up
 from trimtab.control.progress import MOVED
@@ -56,7 +56,7 @@ class Mortal(Controller):
 
 
 @pytest.fixture
-def measured(tmp_path):
+def measured(tmp_path, nats_server):
     running = MeasuredFleet(tmp_path / "home")
     warm_up("trim")
     try:

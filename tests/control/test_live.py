@@ -16,13 +16,13 @@ import pytest
 from click.testing import CliRunner
 from nats.js.errors import BadRequestError
 
-from control_helpers import CLIENTS, MeasuredFleet, people
-from fleet_helpers import until
+from helpers.control import CLIENTS, MeasuredFleet, people
+from helpers.waiting import always, until
 from trimtab.cli.main import trimtab as commands
 from trimtab.control.decide import NoPlan, Question, warm_up
-from trimtab.control.lease import VALID_S, Lease
 from trimtab.control.record import Record
 from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.fleet.hub.presence import ALIVE_S
 from trimtab.fleet.protocol.admin_verbs import (
     EmptyBroker,
     GetStatus,
@@ -64,7 +64,7 @@ class Controlled(MeasuredFleet):
 
 
 @pytest.fixture(scope="module")
-def controlled(tmp_path_factory):
+def controlled(tmp_path_factory, nats_server):
     folder = tmp_path_factory.mktemp("controlled")
     (folder / "trimtab.toml").write_text(SETTINGS)
     before = os.environ.get("TRIMTAB_CONFIG")
@@ -118,8 +118,11 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
             back = await asyncio.to_thread(run, "rollback", str(numbers[-1]), "--json", home=controlled.home)
             assert len(json.loads(back.output)["plan"]["steps"]) == 16
             assert await controlled.homes() == Counter(b1=24)
-            await asyncio.sleep(2.0)
-            assert await controlled.homes() == Counter(b1=24)
+
+            async def all_there():
+                return await controlled.homes() == Counter(b1=24)
+
+            await always(all_there, 2.0)  # four periods of the controller
             status = await asyncio.to_thread(run, "status", home=controlled.home)
             assert "paused" in status.output
 
@@ -278,7 +281,7 @@ def test_nobody_moves_because_the_keeper_was_away(controlled, how):
                 await until(lambda: keeper.pid not in (None, before), 20.0)
             else:
                 os.kill(keeper.pid, signal.SIGSTOP)
-                await asyncio.sleep(5.0)
+                await asyncio.sleep(ALIVE_S + 1.5)  # as long as it takes until nobody has called, for who has slept
                 os.kill(keeper.pid, signal.SIGCONT)
 
             async def answers():
@@ -286,9 +289,7 @@ def test_nobody_moves_because_the_keeper_was_away(controlled, how):
                     return len((await controlled.aask(ListBrokers())).alive) == 3
 
             await until(answers, 20.0)
-            for _ in range(30):
-                assert await _level(controlled)
-                await asyncio.sleep(0.2)
+            await always(lambda: _level(controlled), 6.0)
             assert await controlled.record(lambda record: record.numbers()) == numbers
 
     asyncio.run(scenario())
@@ -459,23 +460,3 @@ def test_without_a_measurement_it_says_what_it_waits_for(controlled):
             controlled.ask(Rebalance(apply=False))
     finally:
         controlled.measuring = True
-
-
-def test_a_lease_has_one_holder(controlled):
-    async def contest():
-        admin = await controlled.launch.admin()
-        bucket = await admin.jetstream().create_key_value(bucket=f"lease{threading.get_ident()}")
-        one, two = Lease(bucket, "one"), Lease(bucket, "two")
-        assert await one.try_to_hold()
-        assert not await two.try_to_hold()
-        assert one.held
-        assert not two.held
-        await one.give_back()
-        assert await two.try_to_hold()
-        assert not await one.try_to_hold()
-        await asyncio.sleep(VALID_S + 0.3)  # two dies
-        assert not two.held
-        assert await one.try_to_hold()
-        assert not await two.try_to_hold()
-
-    controlled.do(contest())

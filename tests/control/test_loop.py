@@ -187,6 +187,7 @@ def test_settings_that_make_no_sense_are_refused(knob, value):
         Settings(**{knob: value})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["skew", "three-clients", "noise", "short-peaks", "destination-dies", "refusing-broker"]
 )
@@ -202,6 +203,7 @@ def test_in_virtual_time_it_comes_to_rest(name):
     assert again.spread == trace.spread
 
 
+@pytest.mark.slow
 def test_shedders_shed():
     case = find("skew")(1)
     for make in NAMED.values():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import trimtab
-from fleet_helpers import until
+from helpers.waiting import until
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet.sdk import arguments
 

@@ -7,7 +7,8 @@ import itertools
 
 import pytest
 
-from fleet_helpers import StoredChannel, until
+from helpers.fleet import StoredChannel
+from helpers.waiting import until
 from trimtab.fleet.protocol.hub_verbs import ResultRecord
 from trimtab.fleet.sdk.assembly import Assembly, Part
 

@@ -12,7 +12,8 @@ import nats
 import paho.mqtt.client as mqtt
 import pytest
 
-from fleet_helpers import RunningFleet, until
+from helpers.fleet import RunningFleet
+from helpers.waiting import until
 from trimtab.errors import AlreadyThere, BadInput, Moving, Unreachable
 from trimtab.fleet.broker.store import Store
 from trimtab.fleet.protocol import coding, subjects, wire
@@ -191,7 +192,6 @@ def test_stock_clients_publish_and_subscribe_at_any_broker_and_are_counted(fleet
 
             async def everybody_hears():
                 await client.publish(topic, "sdk")
-                await asyncio.sleep(0.05)
                 return "sdk" in got and "sdk" in by_mqtt and ours
 
             await until(everybody_hears)
@@ -229,7 +229,7 @@ def test_reports_tell_results_and_who_published_how_much(fleet, topic):
         await admin.subscribe(subjects.telemetry("b1"), cb=keep)
         stock = await nats.connect(known["brokers"]["b1"][0], user=known["user"], password=known["password"])
         async with fleet.client("told-1", "b1") as one, fleet.client("told-2", "b1") as two:
-            await one.create_topic(topic, broker="b1", processor="fleet_processors:double")
+            await one.create_topic(topic, broker="b1", processor="helpers.processors:double")
             await stock.subscribe(subjects.deliver(topic))
             await stock.flush()
             for client, count in ((one, 3), (two, 5)):
@@ -287,7 +287,7 @@ def test_reports_of_a_topic_do_not_grow_with_its_clients(fleet, topic):
 
 
 @pytest.fixture
-def own_fleet(tmp_path):
+def own_fleet(tmp_path, nats_server):
     """A fleet that a test may break."""
     running = RunningFleet(tmp_path / "home", brokers=("b1", "b2"))
     try:
@@ -348,7 +348,7 @@ def test_acknowledged_messages_survive_killed_servers_and_agents_in_the_middle_o
                     count += 1
                     await publisher.publish("k", str(count))
                     acknowledged.append(str(count))
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(0.005)  # the pace of the stream
 
             task = asyncio.create_task(pump())
             await until(lambda: len(got) > 20)
@@ -395,7 +395,7 @@ def test_acknowledged_messages_survive_killed_servers_and_agents_in_the_middle_o
     asyncio.run(scenario())
 
 
-def test_tls_is_on_everywhere_when_asked_for(tmp_path):
+def test_tls_is_on_everywhere_when_asked_for(tmp_path, nats_server):
     running = RunningFleet(tmp_path / "home", brokers=("b1", "b2"), tls=True)
     try:
         running.start()
@@ -426,7 +426,7 @@ def test_tls_is_on_everywhere_when_asked_for(tmp_path):
         running.stop()
 
 
-def test_a_client_is_where_it_says_it_is_and_finds_a_broker_that_is_back_at_another_address(tmp_path):
+def test_a_client_is_where_it_says_it_is_and_finds_a_broker_that_is_back_at_another_address(tmp_path, nats_server):
     """It was told of all brokers when it came, and must not end up at any of them without knowing."""
     running = RunningFleet(tmp_path / "home")
     running.start()

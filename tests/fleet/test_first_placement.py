@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from fleet_helpers import RunningFleet, until
+from helpers.fleet import RunningFleet
+from helpers.waiting import until
 from trimtab.errors import BadInput, BadKnob
 from trimtab.fleet.hub.first_brokers import FirstBrokers
 from trimtab.fleet.hub.settings import HubSettings

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from helpers.waiting import turns
 from trimtab.errors import BadInput
 from trimtab.fleet import tasks
 from trimtab.fleet.broker.links import EXPIRE_S, Links
@@ -37,11 +38,6 @@ def in_loop(scene):
         return await scene(some_links())
 
     return asyncio.run(run())
-
-
-async def a_moment():
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 def test_publishers_and_subscribers_are_counted_by_topic():
@@ -138,9 +134,9 @@ def test_waiting_for_links_that_are_not_there_takes_no_time():
 def test_whoever_waits_goes_on_when_the_last_such_link_ends(end):
     async def scene(links):
         waiting = asyncio.create_task(links.gone(of_topic("cam"), PATIENCE_S))
-        await a_moment()
+        await turns()
         links.close("cam", "taxi")
-        await a_moment()
+        await turns()
         early = waiting.done()
         end(links)
         await waiting
@@ -152,10 +148,10 @@ def test_whoever_waits_goes_on_when_the_last_such_link_ends(end):
 def test_a_link_that_opens_meanwhile_is_waited_for_too():
     async def scene(links):
         waiting = asyncio.create_task(links.gone(of_topic("gps"), PATIENCE_S))
-        await a_moment()
+        await turns()
         links.open("gps", "tram", "sub")
         links.close("gps", "taxi")
-        await a_moment()
+        await turns()
         early = waiting.done()
         links.close("gps", "tram")
         await waiting
@@ -168,7 +164,7 @@ def test_several_may_wait_for_different_links():
     async def scene(links):
         cam = asyncio.create_task(links.gone(of_topic("cam"), PATIENCE_S))
         gps = asyncio.create_task(links.gone(of_topic("gps"), PATIENCE_S))
-        await a_moment()
+        await turns()
         links.close("gps", "taxi")
         await gps
         early = cam.done()
@@ -194,7 +190,7 @@ def test_who_has_waited_long_enough_is_told_what_is_left():
 def test_who_waits_is_told_when_a_client_says_that_it_cannot_leave(topic):
     async def scene(links):
         waiting = asyncio.create_task(links.gone(of_topic("gps"), PATIENCE_S))
-        await a_moment()
+        await turns()
         links.refuse(topic, "taxi", "taxi cannot reach b2")
         await waiting
 
@@ -206,7 +202,7 @@ def test_who_waits_is_told_when_a_client_says_that_it_cannot_leave(topic):
 def test_a_refusal_that_is_about_something_else_is_not_heard(topic, client):
     async def scene(links):
         waiting = asyncio.create_task(links.gone(of_topic("gps"), PATIENCE_S))
-        await a_moment()
+        await turns()
         links.refuse(topic, client, "cannot")
         links.close("gps", "taxi")
         return await waiting
@@ -217,7 +213,7 @@ def test_a_refusal_that_is_about_something_else_is_not_heard(topic, client):
 def test_who_stops_waiting_is_forgotten():
     async def scene(links):
         waiting = asyncio.create_task(links.gone(everything, PATIENCE_S))
-        await a_moment()
+        await turns()
         await tasks.end(waiting)
         links.refuse("", "taxi", "cannot")
         links.heard_of("taxi", {})

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fleet_helpers import until
+from helpers.waiting import until
 from trimtab.errors import AlreadyThere, BadInput, UnknownName
 from trimtab.fleet.protocol.admin_verbs import ListClients, MoveOrder, PlacedLink, PlaceLinks, StartMoves
 from trimtab.model.key import Key
@@ -18,7 +18,7 @@ async def numbered(client, topic, stop):
     while not stop.is_set():
         count += 1
         await client.publish(topic, str(count))
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.002)  # the pace of the stream
     return count
 
 
@@ -216,7 +216,7 @@ def test_a_processor_sees_the_spool_of_the_old_broker_after_a_move(fleet, topic)
     async def scenario():
         got = []
         async with fleet.client("p6", "b1") as publisher, fleet.client("s6", "b2") as subscriber:
-            await publisher.create_topic(topic, broker="b1", processor="fleet_processors:spooled", spool=3)
+            await publisher.create_topic(topic, broker="b1", processor="helpers.processors:spooled", spool=3)
             await subscriber.subscribe(topic, lambda m: got.append(m.text))
             for text in "abc":
                 await publisher.publish(topic, text)
@@ -241,7 +241,7 @@ def test_spools_of_one_topic_on_several_brokers_share_messages(fleet, topic):
             fleet.client("q7", "b2") as there,
             fleet.client("s7", "b3") as subscriber,
         ):
-            await here.create_topic(topic, unit="client", processor="fleet_processors:spooled", spool=10)
+            await here.create_topic(topic, unit="client", processor="helpers.processors:spooled", spool=10)
             await subscriber.subscribe(topic, lambda m: got.append(m.text))
             await here.publish(topic, "a")
             await until(lambda: got == ["a"])
@@ -261,16 +261,16 @@ def test_a_processor_that_fails_costs_only_its_own_message(fleet, topic):
     async def scenario():
         got, dead = [], []
         async with fleet.client("p8", "b1") as publisher, fleet.client("s8", "b2") as subscriber:
-            await publisher.create_topic(topic, processor="fleet_processors:moody", limit_ms=500)
+            await publisher.create_topic(topic, processor="helpers.processors:obey", limit_ms=500)
             await subscriber.subscribe(topic, lambda m: got.append(m.text))
             await subscriber.dead_letters(topic, lambda data, reason: dead.append((data, reason)))
 
-            for text in ("one", "raise", "two", "die", "three", "hang", "four", "skip", "five"):
+            for text in ("one", "raise", "two", "kill", "three", "hang", "four", "skip", "five"):
                 await publisher.publish(topic, text)
 
             await until(lambda: len(got) == 5 and len(dead) == 3)
             assert got == ["one", "two", "three", "four", "five"]
-            assert [data for data, _ in dead] == [b"raise", b"die", b"hang"]
+            assert [data for data, _ in dead] == [b"raise", b"kill", b"hang"]
             assert "ValueError" in dead[0][1]
             assert "died" in dead[1][1]
             assert "longer than 0.5 s" in dead[2][1]
@@ -491,7 +491,7 @@ def test_a_processor_of_a_new_topic_of_an_old_name_is_the_new_one(fleet, topic):
         async with fleet.client("p41", "b1") as publisher:
             await publisher.create_topic(topic, unit="client", processor="burn?ms=0.1")
             await publisher.delete_topic(topic)
-            await publisher.create_topic(topic, unit="client", processor="fleet_processors:spooled", spool=3)
+            await publisher.create_topic(topic, unit="client", processor="helpers.processors:spooled", spool=3)
             await publisher.subscribe(topic, lambda m: got.append(m.text))
             await publisher.publish(topic, "x")
             await until(lambda: got)

@@ -24,7 +24,7 @@ from trimtab.fleet.broker.processing.processor import TopicProcessor
 from trimtab.fleet.protocol.message import Message
 from trimtab.fleet.protocol.processor import parse
 
-HELPERS = "processors_for_tests"
+HELPERS = "helpers.processors"
 PATIENCE_S = 60.0  # how long a test waits for what must happen; the machine may be busy
 
 
@@ -232,7 +232,7 @@ def test_remembered_messages_are_in_the_spool_in_their_order_and_are_not_process
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("blow", ["raise", "exit", "hang"])
+@pytest.mark.parametrize("blow", ["raise", "exit", pytest.param("hang", marks=pytest.mark.slow)])
 def test_a_replaced_worker_has_the_spool_with_the_message_that_died(blow):
     async def scenario():
         async with running("texts", spool_size=4, limit_s=3.0 if blow == "hang" else PATIENCE_S) as (processor, seen):
@@ -265,11 +265,11 @@ def test_the_spool_is_that_of_the_messages_answered_so_far(tmp_path):
 @pytest.mark.parametrize(
     ("blow", "reason"),
     [
-        ("raise", "ValueError: not to my taste (processors_for_tests.py, line "),
+        ("raise", "ValueError: not to my taste (processors.py, line "),
         ("leave", "SystemExit: 4"),
         ("starve", "MemoryError"),
-        ("hang", "took longer than 3 s"),
-        ("freeze", "took longer than 3 s"),
+        pytest.param("hang", "took longer than 3 s", marks=pytest.mark.slow),
+        pytest.param("freeze", "took longer than 3 s", marks=pytest.mark.slow),
         ("exit", "its worker died: exit code 3"),
         ("kill", "its worker died: signal 9"),
         ("orphan", "its worker died: exit code 3"),
@@ -604,7 +604,7 @@ def test_a_killed_agent_leaves_no_worker(function):
     """Neither one that waits for a message nor one that is in an endless loop."""
     with subprocess.Popen(
         [sys.executable, "-c", AGENT, f"{HELPERS}:{function}"],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as agent:

@@ -31,7 +31,7 @@ FRONT = Front(
 # The binary.
 
 
-def test_the_server_of_this_environment_is_found():
+def test_the_server_of_this_environment_is_found(nats_server):
     said = subprocess.run([find_nats_server(), "--version"], capture_output=True, text=True, check=True, timeout=60)
 
     assert said.stdout.startswith("nats-server: v2")
@@ -81,6 +81,7 @@ def test_a_port_that_was_chosen_is_not_chosen_again_though_nobody_listens_yet():
     assert len(set(ports)) == 2_000
 
 
+@pytest.mark.slow
 def test_ports_do_not_run_out():
     assert all(len(free_ports(HOST, 100)) == 100 for _ in range(200))
 
@@ -147,7 +148,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("make", CONFIGS.values(), ids=CONFIGS.keys())
-def test_nats_server_takes_the_configuration(fleet, tmp_path, make):
+def test_nats_server_takes_the_configuration(fleet, tmp_path, make, nats_server):
     path = tmp_path / "nats.json"
     path.write_text(make(fleet, tmp_path / "store"))
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from fleet_helpers import until
+from helpers.waiting import until
 from trimtab.fleet.site.supervisor import Child, Supervisor
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import trimtab
-from fleet_helpers import until
+from helpers.waiting import until
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.admin_verbs import ListBrokers

@@ -8,6 +8,7 @@ from itertools import count
 
 import pytest
 
+from helpers.waiting import turns
 from trimtab.fleet.sdk.turnstile import Turnstile
 
 
@@ -31,12 +32,6 @@ class Street:
 
     async def all(self):
         await asyncio.gather(*self.tasks, return_exceptions=True)
-
-
-async def turns(many=5):
-    """Until everybody has done what can be done now."""
-    for _ in range(many):
-        await asyncio.sleep(0)
 
 
 def test_an_open_gate_is_not_busy():

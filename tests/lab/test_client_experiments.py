@@ -14,6 +14,7 @@ from trimtab.lab.worlds.bad import Bad
 from trimtab.lab.worlds.fluctuation import CHOSEN, FACTOR, Fluctuation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pictures"),
     [
@@ -63,7 +64,7 @@ def test_communities_want_their_own():
     assert (mode / np.bincount(load.links.client)).mean() == pytest.approx(0.91, abs=0.02)
 
 
-def test_spark_does_the_same_jobs_with_the_same_rows(tmp_path):
+def test_spark_does_the_same_jobs_with_the_same_rows(tmp_path, java):
     """In a process of its own: there is one Spark to a process, and this one ends it."""
     run("reloc-optimum", 1, tmp_path / "here", 1, lambda *_: None)
     words = ["lab", "run", "reloc-optimum", "--seeds", "1", "--on", "spark", "--out", str(tmp_path / "there"), "--json"]

@@ -10,7 +10,7 @@ import pytest
 
 
 @pytest.mark.timeout(400)
-def test_the_short_demo_trims_and_loses_nothing(tmp_path):
+def test_the_short_demo_trims_and_loses_nothing(tmp_path, nats_server, java):
     words = [sys.executable, "-m", "trimtab.cli.main", "demo", "--fast", "--json", "--out", str(tmp_path / "demo")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=400, check=False)
 

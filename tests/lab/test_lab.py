@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.waiting import until_blocking
 from trimtab.errors import BadInput
 from trimtab.lab import run as runner
 from trimtab.lab.experiment import Bar, Report
@@ -109,6 +109,7 @@ def test_jobs_are_json_and_no_two_are_alike(name):
     assert len(set(jobs)) == len(jobs)
 
 
+@pytest.mark.slow
 def test_the_tables_come_out_with_two_worker_processes_as_with_one(tmp_path, monkeypatch):
     from trimtab.lab.experiments.maxdata_tables import MaxDataTables
 
@@ -123,6 +124,7 @@ def test_the_tables_come_out_with_two_worker_processes_as_with_one(tmp_path, mon
     assert "| 100, 5 |" in (tmp_path / "one" / "report.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["maxdata-grid", "maxdata-scale"])
 def test_reports_are_drawn_from_a_few_cells(name, tmp_path, monkeypatch):
     """The real grid takes minutes; its report must come out of any of its rows."""
@@ -140,18 +142,21 @@ def test_reports_are_drawn_from_a_few_cells(name, tmp_path, monkeypatch):
     assert "must show" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_leaves_no_process_and_goes_on(tmp_path):
     """The real command with two workers, killed the hard way in the middle."""
     command = [sys.executable, "-c", KILLABLE, str(tmp_path)]
     journal = tmp_path / "journal.jsonl"
     with subprocess.Popen(command, start_new_session=True) as running:
-        while not (journal.exists() and len(journal.read_text().splitlines()) > 5):
+
+        def begun():
             assert running.poll() is None
-            time.sleep(0.02)
+            return journal.exists() and len(journal.read_text().splitlines()) > 5
+
+        until_blocking(begun, 60.0)
         running.kill()
     before = journal.read_text().splitlines()
-    while _processes_of(running.pid):  # workers notice that their parent has gone
-        time.sleep(0.05)
+    until_blocking(lambda: not _processes_of(running.pid))  # workers notice that their parent has gone
 
     subprocess.run(command, check=True)
 

@@ -65,7 +65,7 @@ def test_the_ledger_sees_what_is_lost_repeated_and_out_of_order():
     assert ledger.audit(acknowledged_only=True)["lost"] == 1
 
 
-def test_a_few_moves_of_the_handover_experiment_lose_nothing(tmp_path):
+def test_a_few_moves_of_the_handover_experiment_lose_nothing(tmp_path, nats_server):
     experiment = Handover()
     job = {"moves": 4, "seed": 0, "kill": False}
 
@@ -88,7 +88,7 @@ def test_500_moves_are_parts_that_can_be_resumed():
 
 
 @pytest.mark.parametrize("who", ["trimtab", "unload-first"])
-def test_downtime_of_two_topics(who):
+def test_downtime_of_two_topics(who, nats_server):
     job = {"topics": 2, "hub_ms": 10, "executors": 2, "who": who, "seed": 0}
 
     row = Downtime().run(job)[0]

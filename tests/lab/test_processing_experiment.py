@@ -11,7 +11,7 @@ from trimtab.lab.experiments.processing import AXES, Processing
 EXPERIMENT = Processing()
 
 
-def test_a_point_counts_the_deliveries_to_every_subscriber_and_the_processors_time():
+def test_a_point_counts_the_deliveries_to_every_subscriber_and_the_processors_time(nats_server):
     job = EXPERIMENT.jobs(1)[0] | {"ms": 5, "subscribers": 2, "rate": 4, "background": 1, "seconds": 1.2}
 
     (row,) = EXPERIMENT.run(job)

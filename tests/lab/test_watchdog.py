@@ -111,6 +111,7 @@ BLOCKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BLOCKS)
 def test_a_process_that_cannot_be_cleaned_up_ends_with_its_children(what, tmp_path):
     script = NEVER_ENDS.replace("BLOCK", BLOCKS[what])
@@ -155,7 +156,7 @@ main(["demo", "--fast", "--out", sys.argv[3]])
     ("how", "clean_up_s", "last"),
     [("hangs", 60.0, "so the run was ended"), ("never ends", 1.0, "without the rest of its clean-up")],
 )
-def test_a_stuck_demo_says_what_it_waits_for_and_ends_with_exit_code_1(how, clean_up_s, last, tmp_path):
+def test_a_stuck_demo_says_what_it_waits_for_and_ends_with_exit_code_1(how, clean_up_s, last, tmp_path, java):
     done = subprocess.run(
         [sys.executable, "-c", STUCK_DEMO, how, str(clean_up_s), str(tmp_path / "demo")],
         capture_output=True, text=True, timeout=110, check=False,

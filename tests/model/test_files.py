@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 
-from strategies import workload, workloads
+from helpers.strategies import workload, workloads
 from trimtab.errors import BadInput, BadTable
 from trimtab.model.folder import read_workload, write_workload
 from trimtab.model.ids import Ids

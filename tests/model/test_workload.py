@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strategies import workload
+from helpers.strategies import workload
 from trimtab.errors import BadInput, BadTable, MissingColumn
 from trimtab.model.ids import Ids
 from trimtab.model.placement import Bound, Placement

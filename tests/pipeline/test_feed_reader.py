@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 
+from helpers.waiting import until_blocking
 from trimtab.errors import Unreachable
 from trimtab.pipeline import feed_reader as module
 from trimtab.pipeline.feed_reader import Ahead
@@ -53,9 +54,9 @@ def test_nothing_is_nothing(ahead):
     assert ahead.take(0.5) == []
 
 
-def test_it_reads_while_nobody_takes(nats, stream, ahead, until):
+def test_it_reads_while_nobody_takes(nats, stream, ahead):
     nats.fill(stream, 30)
-    until(lambda: ahead._waiting == 30)
+    until_blocking(lambda: ahead._waiting == 30)
 
     assert numbers(ahead.take()) == list(range(1, 31))
     assert ahead.take() == []
@@ -75,10 +76,10 @@ def test_what_is_far_ahead_is_left_to_spark_in_parts_and_goes_on_from_there(nats
         assert numbers(taken(ahead, 5)) == list(range(51, 56))
 
 
-def test_it_keeps_no_more_than_it_may(nats, stream, ahead, monkeypatch, until):
+def test_it_keeps_no_more_than_it_may(nats, stream, ahead, monkeypatch):
     monkeypatch.setattr(module, "MOST", 10)
     nats.fill(stream, 10)
-    until(lambda: ahead._waiting == 10)
+    until_blocking(lambda: ahead._waiting == 10)
     nats.fill(stream, 10, 11)
 
     assert numbers(ahead.take()) == list(range(1, 11))

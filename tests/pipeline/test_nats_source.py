@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from helpers.waiting import until_blocking
 from trimtab.errors import BadInput, BadKnob, TooLarge, UnknownName, Unreachable
 from trimtab.fleet.site.credentials import make_tls
 from trimtab.fleet.site.server import free_ports
@@ -874,16 +875,16 @@ def test_a_batch_that_failed_comes_again_as_it_was(source, nats, stream, tmp_pat
     assert again.batches == {1: [*range(11, 21)], 2: [*range(21, 31)]}
 
 
-def test_a_running_query_takes_what_comes(source, nats, stream, tmp_path, until):
+def test_a_running_query_takes_what_comes(source, nats, stream, tmp_path):
     collected = Collected()
     query = start(
         source, nats, stream, tmp_path, collected, {"processingTime": "0 seconds"}, max_rows="3000", partitions="2"
     )
     try:
         nats.fill(stream, 10)
-        until(lambda: collected.batches)
+        until_blocking(lambda: collected.batches)
         nats.fill(stream, 5000, first=11)
-        until(lambda: sum(map(len, collected.batches.values())) == 5010)
+        until_blocking(lambda: sum(map(len, collected.batches.values())) == 5010)
         progress = query.lastProgress.json
     finally:
         query.stop()

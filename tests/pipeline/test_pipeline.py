@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from fleet_helpers import until
+from helpers.waiting import until
 from trimtab.cli.main import trimtab as commands
 from trimtab.errors import BadInput
 from trimtab.fleet.site.credentials import Fleet

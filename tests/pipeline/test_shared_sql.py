@@ -1214,6 +1214,7 @@ def test_no_query_with_a_fault_does_harm(data):
     survive(" ".join(words))
 
 
+@pytest.mark.slow
 def test_queries_that_are_long_are_read():
     survive("SELECT n FROM reports WHERE " + " AND ".join(["sev > 1"] * 2000))
     survive("SELECT " + " + ".join(["count(*)"] * 500) + " AS x FROM reports")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from strategies import levels, loads, mean_delay, workload, workloads
+from helpers.strategies import levels, loads, mean_delay, workload, workloads
 from trimtab.errors import BadInput, BadKnob, BadTable, MissingColumn
 from trimtab.lab.worlds.bad import Bad
 from trimtab.lab.worlds.reloc import RelocField

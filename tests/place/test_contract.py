@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from strategies import workload, workloads
+from helpers.strategies import workload, workloads
 from trimtab.model.placement import UNPLACED
 from trimtab.model.problem import Problem
 from trimtab.place.judge import judge

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies import loads, workload, workloads
+from helpers.strategies import loads, workload, workloads
 from trimtab.errors import BadTable
 from trimtab.model.placement import Placement
 from trimtab.model.problem import Problem

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies import workload
+from helpers.strategies import workload
 from trimtab.errors import BadInput, BadKnob, UnknownName
 from trimtab.lab.worlds.reloc import RelocField
 from trimtab.model.placement import Placement

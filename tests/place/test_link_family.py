@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies import loads, most_data, workload
+from helpers.strategies import loads, most_data, workload
 from trimtab.errors import BadKnob, TooLarge, UnknownName
 from trimtab.lab.worlds.maxdata import MaxData
 from trimtab.model.problem import Problem
@@ -30,6 +30,7 @@ def tiny(draw) -> Problem:
     return Problem(workload(rate, bandwidth, links, clients=5), "link")
 
 
+@pytest.mark.slow
 @given(problem=tiny())
 @settings(max_examples=150)
 def test_trim_and_ilp_are_optimal_and_know_it_on_tiny_problems(problem):
@@ -41,6 +42,7 @@ def test_trim_and_ilp_are_optimal_and_know_it_on_tiny_problems(problem):
         assert placement.bound.value == pytest.approx(best, rel=1e-6)
 
 
+@pytest.mark.slow
 @given(problem=tiny())
 @settings(max_examples=150)
 def test_no_bound_lies_below_the_optimum(problem):
@@ -67,6 +69,7 @@ def test_a_coarse_grid_still_bounds_from_above(problem):
     assert bounds.patterns(instance, down).value >= best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rates", ["homogeneous", "low", "high", "uniform:0.5:20"])
 @pytest.mark.parametrize(("publishers", "bandwidth", "machines"), [(100, 200, 15), (100, 500, 5), (1000, 200, 10)])
 @pytest.mark.parametrize("spread", [0.0, 0.4])
@@ -168,6 +171,7 @@ def test_a_time_that_is_up_still_gives_an_answer_and_a_bound():
         assert placement.bound.value >= judgement.received
 
 
+@pytest.mark.slow
 def test_more_effort_is_never_worse_on_average():
     problems = [Problem(MaxData(rates="low", machines=20, bandwidth=200).make(seed), "link") for seed in range(3)]
 
@@ -275,6 +279,7 @@ def test_rates_that_are_nearly_whole_are_not_taken_for_whole(rates, degrees, ban
     assert placement.bound.value >= found.received * (1 - 1e-12)
 
 
+@pytest.mark.slow
 def test_units_of_measure_do_not_matter():
     """Bytes or gigabytes: the same share is received and the same share is proved."""
     load = MaxData(rates="low", machines=20, bandwidth=200).make(0)
@@ -295,3 +300,11 @@ def test_whole_rates_stay_exact_up_to_the_finest_grid():
     placement = policy("link/trim").place(problem)
 
     assert placement.bound.proves(judge(problem, placement).received)
+
+
+@pytest.mark.parametrize("name", ["link/ilp", "link/trim"])
+def test_next_to_no_data_fits_any_number_of_times(name):
+    """A warning would be an error here: the quotient of a bandwidth and the least rate there is, is infinite."""
+    problem = Problem(workload([np.finfo(float).tiny], [4.0], [(0, 0)]), "link")
+
+    assert policy(name).place(problem).broker.tolist() == [0]

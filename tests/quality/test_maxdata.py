@@ -27,6 +27,7 @@ def test_the_printed_numbers_come_out(publishers, machines):
     assert np.mean(got, axis=0) == pytest.approx(PRINTED[publishers, machines], abs=0.6)
 
 
+@pytest.mark.slow
 def test_the_hardest_cell_of_the_grid_is_within_a_thousandth_of_its_bound():
     """100 publishers, LowVariance, 25 machines of bandwidth 200: three topics to a machine."""
     shares = []

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from trimtab.cli import output
+from trimtab.cli.packed import packed
 from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
     from trimtab.fleet.broker.capacity import Capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where clients reach the broker."""
+
+    listen: str
+    port: int | None
+    mqtt_port: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the command says of the broker's capacity."""
+
+    bandwidth: float | None
+    cores: float | None
+    memory: float | None
+    position: tuple[float, float] | None
 
 
 @click.command()
@@ -29,36 +50,32 @@ if TYPE_CHECKING:
 @click.option("--position", type=(float, float), metavar="LAT LON", help="Where it is, in degrees.")
 @click.option("--home", type=click.Path(file_okay=False), help="Its folder [default: beside the fleet file].")
 @output.json_option
+@packed("door", Door)
+@packed("limits", Limits)
 def broker(
-    name: str, join: str, listen: str, port: int | None, mqtt_port: int | None, area: str, stores: str,
-    bandwidth: float | None, cores: float | None, memory: float | None, position: tuple[float, float] | None,
-    home: str | None, as_json: bool,
+    name: str, join: str, door: Door, area: str, stores: str, limits: Limits, home: str | None, as_json: bool
 ) -> None:  # fmt: skip
     """Start a broker that joins a fleet, until Ctrl-C.
 
     What it can carry is also read from [broker] of trimtab.toml.
     """
     from trimtab.config import load
-    from trimtab.fleet.broker.capacity import Capacity
 
-    known = load().broker
-    said = {"bandwidth": bandwidth, "cores": cores, "memory": memory}
-    limits = {name: getattr(known, name) if value is None else value for name, value in said.items()}
-    capacity = Capacity(**limits, position=position or known.position)
-    tasks.run(_broker(name, Path(join), listen, port, mqtt_port, area, int(stores), capacity, home, as_json))
+    said = {name: value for name, value in asdict(limits).items() if value is not None}
+    capacity = replace(load().broker, **said)
+    tasks.run(_broker(name, Path(join), door, area, int(stores), capacity, home, as_json))
 
 
 async def _broker(
-    name: str, join: Path, listen: str, port: int | None, mqtt: int | None, area: str, stores: int,
-    capacity: Capacity, home: str | None, as_json: bool,
+    name: str, join: Path, door: Door, area: str, stores: int, capacity: Capacity, home: str | None, as_json: bool
 ) -> None:  # fmt: skip
     from trimtab.cli.up import show, told, told_to_stop
     from trimtab.fleet.site.launch import Launch
 
     folder = Path(home) if home else join.parent
-    async with Launch(folder, host=listen, area=area, on_restart=told, capacity=capacity) as launch:
+    async with Launch(folder, host=door.listen, area=area, on_restart=told, capacity=capacity) as launch:
         launch.join(join)
-        await launch.start_broker(name, port=port, mqtt_port=mqtt, stores=stores)
+        await launch.start_broker(name, port=door.port, mqtt_port=door.mqtt_port, stores=stores)
         await launch.ready([name])
         stopped = told_to_stop()
         show(launch, as_json)

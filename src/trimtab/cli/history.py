@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option
+from trimtab.cli.packed import packed
 
 KEYS = {"topic": ("topic",), "broker": ("broker",), "client": ("client",), "pair": ("client", "other")}
 MEASURES = {  # of each: column, heading, what it is divided by to be shown
@@ -20,6 +22,14 @@ MEASURES = {  # of each: column, heading, what it is divided by to be shown
     "p99_ms": ("p99, ms", 1.0),
 }  # fmt: skip
 WHOLE = ("subscriptions", "topics", "connections")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Of time, in seconds since 1970."""
+
+    since: float | None
+    until: float | None
 
 
 @click.command()
@@ -35,9 +45,10 @@ WHOLE = ("subscriptions", "topics", "connections")
 @click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.parquet", help="All rows, into a file.")
 @home_option
 @output.json_option
+@packed("span", Span)
 def history(
-    by: str, every: float | None, folder: str | None, since: float | None, until: float | None, most: int,
-    out: str | None, home: str | None, as_json: bool,
+    by: str, every: float | None, folder: str | None, span: Span, most: int, out: str | None,
+    home: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """What the fleet has carried: rates, latencies, what brokers used; the busiest first.
 
@@ -57,7 +68,7 @@ def history(
 
         spark = open_session("trimtab history", ONCE | load().spark, quiet=True)
         try:
-            found = windows(spark, kept, by, every, since, until, step)
+            found = windows(spark, kept, by, every, span.since, span.until, step)
             busiest = next(name for name in ("in_bytes_per_s", "topics") if name in found.columns)
             order = [each for each in ("begin", busiest) if each in found.columns]
             step("adding up")

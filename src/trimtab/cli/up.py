@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option
+from trimtab.cli.packed import packed
 from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
@@ -18,6 +20,16 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.site.launch import Launch
     from trimtab.fleet.site.supervisor import Child
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many of everything."""
+
+    brokers: int
+    stores: str
+    executors: int
+    controllers: int
 
 
 @click.command()
@@ -34,22 +46,17 @@ if TYPE_CHECKING:
 @click.option("--measure", is_flag=True, help="Run Spark to measure the fleet, also without an application.")
 @home_option
 @output.json_option
-def up(
-    brokers: int, stores: str, tls: bool | None, executors: int, app: str | None, controllers: int, measure: bool,
-    home: str | None, as_json: bool,
-) -> None:  # fmt: skip
+@packed("size", Size)
+def up(size: Size, tls: bool | None, app: str | None, measure: bool, home: str | None, as_json: bool) -> None:
     """Start a hub and a number of brokers on free loopback ports, until Ctrl-C.
 
     Credentials are made once and kept in the fleet's folder, for its owner only; so are stored messages and the
     registry: the next start goes on with them.
     """
-    tasks.run(_up(home_of(home), brokers, int(stores), tls, executors, app, controllers, measure, as_json))
+    tasks.run(_up(home_of(home), size, tls, app, measure, as_json))
 
 
-async def _up(
-    home: Path, brokers: int, stores: int, tls: bool | None, executors: int, app: str | None, controllers: int,
-    measure: bool, as_json: bool,
-) -> None:  # fmt: skip
+async def _up(home: Path, size: Size, tls: bool | None, app: str | None, measure: bool, as_json: bool) -> None:
     from trimtab.config import load
     from trimtab.fleet.site.launch import Launch
 
@@ -58,26 +65,26 @@ async def _up(
         check_application(Path(app) if app else None)
     config = load()
     chosen = config.tls if tls is None else tls
-    names = [f"b{number}" for number in range(1, brokers + 1)]
+    names = [f"b{number}" for number in range(1, size.brokers + 1)]
     options: dict[str, Any] = {
-        "executors": executors,
+        "executors": size.executors,
         "on_restart": told,
         "capacity": config.broker,
         "hub_settings": config.hub,
     }
     async with Launch(home, tls=chosen, **options) as launch:
         with output.progress(quiet=as_json) as bar:
-            step = bar.add_task("starting", total=brokers + 2 + spark)
+            step = bar.add_task("starting", total=size.brokers + 2 + spark)
             await launch.start_hub()
             bar.advance(step)
             for name in names:
-                await launch.start_broker(name, stores=stores)
+                await launch.start_broker(name, stores=int(size.stores))
                 bar.advance(step)
             await launch.ready(names)
             if spark:
                 bar.update(step, description="starting Spark")
                 await launch.start_pipeline(Path(app) if app else None)
-        for number in range(controllers):
+        for number in range(size.controllers):
             launch.start_controller(f"controller-{number + 1}")
         await launch.serve_hosts()
         stopped = told_to_stop()

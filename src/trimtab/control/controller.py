@@ -16,7 +16,7 @@ from trimtab.control import requests
 from trimtab.control.decide import NoPlan, warm_up
 from trimtab.control.fleet_view import FleetView
 from trimtab.control.goals.evenness import policy_named
-from trimtab.control.lease import RENEW_S, Lease
+from trimtab.control.lease import RENEW_S, LeaderLease
 from trimtab.control.outcome import Outcome
 from trimtab.control.plan import Levels, Plan, counted
 from trimtab.control.plan_runner import PlanRunner
@@ -73,7 +73,7 @@ class Controller:
         bucket = await self._connection.jetstream().key_value(CONTROL)
         self.record = Record(self._connection, bucket)
         self.fleet_view = FleetView(self._connection, self.record)
-        self._lease = Lease(bucket, self.name)
+        self._lease = LeaderLease(bucket, self.name)
         first = False
         with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
             first = await self._lease.try_to_hold()

@@ -16,6 +16,8 @@ import nats.errors
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nats.js.kv import KeyValue
 
 KEY: Final = "leader"
@@ -23,22 +25,25 @@ RENEW_S: Final = 0.5
 VALID_S: Final = 2.0
 
 
-class Lease:
-    def __init__(self, bucket: KeyValue, me: str) -> None:
+class LeaderLease:
+    """The lease as one of its candidates sees it; ``clock`` gives seconds that never go back."""
+
+    def __init__(self, bucket: KeyValue, me: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.me = me
+        self._clock = clock
         self._bucket = bucket
         self._revision = 0  # of the entry as it was seen last
-        self._since = time.monotonic()  # when that was seen first
+        self._since = clock()  # when that was seen first
         self._renewed = -1e9  # when this one renewed it last
 
     @property
     def held(self) -> bool:
         """Whether nobody else can have taken it."""
-        return time.monotonic() - self._renewed < VALID_S * 0.75
+        return self._clock() - self._renewed < VALID_S * 0.75
 
     async def try_to_hold(self) -> bool:
         """Renew it, or take it if it is free; whether it is held now."""
-        asked = time.monotonic()
+        asked = self._clock()
         try:
             entry = await self._bucket.get(KEY)
             said: dict[str, Any] = json.loads(entry.value or b"{}")

@@ -6,42 +6,21 @@ of their own, and never wait; latency is from sending to delivery, on one clock,
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import math
-import random
-import struct
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import coding, subjects, wire
-from trimtab.fleet.site.credentials import CLIENT_FILE, read_secret
 from trimtab.lab.experiment import Bar, Job, Report, Row, grouped, markdown_table, select
-from trimtab.lab.live import LiveFleet
-from trimtab.observe.report import BrokerReport
+from trimtab.lab.experiments.processing_trial import MIDDLE_MS, SIZE_BYTES, WAIT_S, WARM_S, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from pathlib import Path
 
-    from nats.aio.client import Client as Nats
-    from nats.aio.msg import Msg
-
-    from trimtab.fleet.sdk.client import Client
-
-WARM_S: Final = 1.5
 MEASURE_S: Final = {"a": 8.0, "b": 8.0, "c": 6.0, "d": 6.0}  # longer where there is one message a second
-WAIT_S: Final = 2.0  # for what is on its way when publishing ends
-SIZE_BYTES: Final = 4096
-STAMP: Final = struct.Struct("!iq")  # number of the message, -1 if it does not count; when it was sent, ns
-FOREGROUND: Final = "foreground"
-PER_CONNECTION: Final = 40  # subscriptions
 
 INTERVALS_MS: Final = (10, 20, 40)  # CPU time per message
-MIDDLE_MS: Final = 20  # of the foreground topic of 1b and 1d
 SUBSCRIBERS: Final = (1, 80, 160, 240)  # 240: the most taxis in one region of the paper's data
 MANY: Final = 200  # subscribers in 1b
 BACKGROUND_B: Final = (0, 2, 4, 6, 8, 10)  # topics in 1b, 0.2 cores each
@@ -76,7 +55,7 @@ class Processing:
 
     def run(self, job: Job) -> list[Row]:
         series, x = AXES[job["panel"]]
-        return [{"series": job[series], "x": job[x]} | tasks.run(_Trial(job).run())]
+        return [{"series": job[series], "x": job[x]} | tasks.run(Trial(job).run())]
 
     def report(self, rows: list[Row], out: Path) -> Report:
         curves = _curves(rows)
@@ -105,134 +84,8 @@ class Processing:
         return Report(_text(rows, curves, thresholds), bars, figures)
 
 
-class _Trial:
-    """One point: a broker, its topics, their load."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.random = random.Random(job["seed"])
-        self.background = self._background()
-        self.delays_ms: dict[int, list[float]] = {}  # message -> of its deliveries so far
-        self.late_ms: list[float] = []  # how much after its time a message was sent
-        self.reports: list[BrokerReport] = []
-
-    def _background(self) -> list[tuple[int, int]]:
-        """Interval in ms and messages/s of each; 1d draws them at random, and fewer are the first of more."""
-        if self.job["panel"] == "b":
-            return [(MIDDLE_MS, 10)] * self.job["background"]
-        return [(self.random.randint(20, 40), self.random.randint(6, 14)) for _ in range(self.job["background"])]
-
-    async def run(self) -> Row:
-        async with contextlib.AsyncExitStack() as stack:
-            fleet = await stack.enter_async_context(LiveFleet(1))
-            client = await stack.enter_async_context(fleet.client("publisher", fleet.names[0]))
-            topics = {FOREGROUND: self.job["ms"]} | {_name(at): ms for at, (ms, _) in enumerate(self.background)}
-            making = (client.create_topic(t, processor=f"burn?ms={ms}", limit_ms=60_000.0) for t, ms in topics.items())
-            await asyncio.gather(*making)
-            await self._subscribe(fleet, stack, topics)
-            await (await fleet.launch.admin()).subscribe(subjects.telemetry(subjects.ANY), cb=self._heard)
-            for topic in topics:
-                await client.publish(topic, _message(-1))  # opens the route
-            publishing = asyncio.create_task(self._publish(client))
-            await asyncio.sleep(WARM_S)
-            began, busy = time.time(), _cpu_times()
-            await publishing
-            ended, busy = time.time(), _cpu_times() - busy
-            expected = len(self.delays_ms) * self.job["subscribers"]
-            deadline = time.monotonic() + WAIT_S
-            while self._delivered < expected and time.monotonic() < deadline:
-                await asyncio.sleep(0.05)
-            return self._row(expected, began, ended, float(busy[0] / busy[1]))
-
-    @property
-    def _delivered(self) -> int:
-        return sum(len(each) for each in self.delays_ms.values())
-
-    async def _subscribe(self, fleet: LiveFleet, stack: contextlib.AsyncExitStack, topics: Iterable[str]) -> None:
-        """Plain NATS clients, several subscribers to a connection: the broker fans out as it would to SDK clients."""
-        known = read_secret(fleet.home / CLIENT_FILE, "the fleet writes it")
-        wanted = [subjects.deliver(FOREGROUND)] * self.job["subscribers"]
-        parts = [wanted[at : at + PER_CONNECTION] for at in range(0, len(wanted), PER_CONNECTION)]
-        others = [subjects.deliver(topic) for topic in topics if topic != FOREGROUND]
-        for number, part in enumerate([*parts, others]):
-            urls = known["brokers"][fleet.names[0]]
-            nats: Nats = await wire.connect(urls, known["user"], known["password"], name=f"subscribers-{number}")
-            stack.push_async_callback(nats.close)
-            for subject in part:
-                await nats.subscribe(subject, cb=self._receive)
-            await nats.flush()
-
-    async def _receive(self, raw: Msg) -> None:
-        now = time.monotonic_ns()
-        number, sent = STAMP.unpack_from(raw.data)
-        if number >= 0:
-            self.delays_ms[number].append((now - sent) / 1e6)
-
-    async def _heard(self, raw: Msg) -> None:
-        self.reports.append(coding.decode(raw.data, BrokerReport))
-
-    async def _publish(self, client: Client) -> None:
-        """Every publisher once a second, each at a time of its own; nobody waits for anything."""
-        publishers = [(FOREGROUND, self.job["rate"])]
-        publishers += [(_name(at), rate) for at, (_, rate) in enumerate(self.background)]
-        streams = [(self.random.random(), topic) for topic, rate in publishers for _ in range(rate)]
-        length = WARM_S + self.job["seconds"]
-        seconds = range(math.ceil(length))
-        plan = sorted((phase + at, topic) for phase, topic in streams for at in seconds if phase + at < length)
-        began = time.monotonic()
-        for due, topic in plan:
-            await asyncio.sleep(max(0.0, began + due - time.monotonic()))
-            number = -1
-            if topic == FOREGROUND and due >= WARM_S:
-                number = len(self.delays_ms)
-                self.delays_ms[number] = []
-                self.late_ms.append(1000 * (time.monotonic() - began - due))
-            await client.publish(topic, _message(number))
-
-    def _row(self, expected: int, began: float, ended: float, machine: float) -> Row:
-        delays = [each for of in self.delays_ms.values() for each in of]
-        last = [max(of) for of in self.delays_ms.values() if of]
-        inside = [report for report in self.reports if began < report.at <= ended]
-        busy = sum(topic.busy_s for report in inside for topic in report.topics.values())
-        own = sum(report.topics[FOREGROUND].busy_s for report in inside if FOREGROUND in report.topics)
-        return {
-            **{f"p{q}_ms": _percentile(delays, q) for q in (50, 90, 99)},
-            "last_p90_ms": _percentile(last, 90),  # until the last subscriber has a message
-            "messages": len(self.delays_ms),
-            "expected": expected,
-            "delivered": self._delivered,
-            "late_p90_ms": _percentile(self.late_ms, 90),
-            "cpu_s": own,  # of the foreground's processor, by the agent's reports
-            "background_cpu_s": busy - own,
-            "reported_s": sum(report.period_s for report in inside),  # how long these reports cover
-            "background_cores": sum(ms * rate / 1000 for ms, rate in self.background),  # asked for
-            "machine_busy": machine,  # share of all cores, whoever used them
-        }
-
-
 def _point(panel: str, *, ms: int = MIDDLE_MS, subscribers: int = 1, rate: int = 1, background: int = 0) -> Job:
     return {"panel": panel, "ms": ms, "subscribers": subscribers, "rate": rate, "background": background}
-
-
-def _name(background: int) -> str:
-    return f"background.{background}"
-
-
-def _message(number: int) -> bytes:
-    return STAMP.pack(number, time.monotonic_ns()).ljust(SIZE_BYTES, b".")
-
-
-def _percentile(values: list[float], q: float) -> float:
-    return float(np.percentile(values, q)) if values else math.nan
-
-
-def _cpu_times() -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Of all cores together since the start of the machine: busy, all. NaN where the kernel does not tell."""
-    try:
-        ticks = [float(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    except OSError:
-        return np.array([math.nan, math.nan])
-    return np.array([sum(ticks) - ticks[3] - ticks[4], sum(ticks)])  # without idle, and idle with a disk at work
 
 
 # The report.

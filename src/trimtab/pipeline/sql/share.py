@@ -15,6 +15,7 @@ import sqlglot
 from sqlglot import exp
 
 from trimtab.errors import BadInput
+from trimtab.pipeline.sql.aggregates import aggregates, of_nothing, unaliased
 from trimtab.pipeline.sql.query import DIALECT
 
 if TYPE_CHECKING:
@@ -28,17 +29,6 @@ RANK: Final = "_rank"  # in the answer: a row's place among those of its subscri
 S: Final = "_s"  # the table's alias
 EVERYBODY: Final = "_a"  # what is aggregated for those who have something to aggregate
 OUTER: Final = ("RIGHT", "FULL")
-# Spark's aggregates that sqlglot does not know as such, and all that are not NULL when there is nothing to aggregate.
-AGGREGATES: Final = {
-    "collect_union", "every", "histogram_numeric", "listagg", "max_by", "mean", "min_by", "percentile_cont",
-    "percentile_disc", "some", "std", "string_agg", "try_avg", "try_sum",
-}  # fmt: skip
-AROUND: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)  # an aggregate
-COUNTS: Final = (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.RegrCount)
-LISTS: Final = (exp.ArrayAgg, exp.ArrayUniqueAgg)
-SKETCHES: Final = (
-    exp.ApproxTopK, exp.ApproxTopKAccumulate, exp.ApproxTopKCombine, exp.BitmapConstructAgg, exp.BitmapOrAgg,
-)  # fmt: skip
 
 
 def share(query: Query) -> exp.Query:
@@ -110,7 +100,7 @@ class _Sharer:
         _bind(tree, known)
         _partition(tree)
         grouped = tree.args.get("group")
-        if grouped is None and _aggregates(tree):
+        if grouped is None and aggregates(tree):
             result = self._one_row_each(tree)
         else:
             if grouped is not None:
@@ -166,7 +156,7 @@ class _Sharer:
             tree.append("expressions", exp.alias_(having.this, "_having"))
         whole = tree.expressions
         _check_columns(whole)
-        nothing = [_of_nothing(each) for each in whole]
+        nothing = [of_nothing(each) for each in whole]
         tree.set("expressions", [exp.alias_(_sub(), SUB), *whole])
         tree.set("group", exp.Group(expressions=[_sub(), *_parameters_of(whole)]))
         chosen = [
@@ -238,7 +228,7 @@ class _Order:
 
     def hide(self, tree: exp.Select) -> None:
         """Give the block columns that the order needs and the answer has not."""
-        shown = {each.alias_or_name: _unaliased(each) for each in tree.expressions}
+        shown = {each.alias_or_name: unaliased(each) for each in tree.expressions}
         for number, key in enumerate(self.keys):
             if isinstance(key.this, exp.Column) and not key.this.table and key.this.name in shown:
                 self._add(key, key.this.name)
@@ -368,46 +358,6 @@ def _parameters_of(expressions: list[exp.Expr]) -> list[exp.Column]:
     return list(found.values())
 
 
-def _is_aggregate(node: exp.Expr) -> bool:
-    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES)
-
-
-def _aggregates(tree: exp.Select) -> bool:
-    having = tree.args.get("having")
-    return any(
-        _is_aggregate(node) and node.find_ancestor(exp.Select) is tree and not _is_over_window(node)
-        for each in (*tree.expressions, *([having] if having else []))
-        for node in each.walk()
-    )
-
-
-def _is_over_window(node: exp.Expr) -> bool:
-    owner = node.parent
-    while isinstance(owner, AROUND):
-        owner = owner.parent
-    return isinstance(owner, exp.Window)
-
-
-def _of_nothing(expression: exp.Expr) -> exp.Expr:
-    """What an expression of aggregates is when there is nothing to aggregate."""
-    holder = exp.Paren(this=_unaliased(expression).copy())
-    for node in list(holder.walk(prune=lambda node: isinstance(node, (exp.Query, *AROUND)) or _is_aggregate(node))):
-        call: exp.Expr = node
-        while isinstance(call, AROUND):
-            call = call.this
-        if isinstance(call, SKETCHES):
-            raise BadInput(f"{call.sql_name().lower()}() over everything cannot be shared; GROUP BY a column")
-        if _is_aggregate(call):
-            node.replace(_value_of_nothing(call))
-    return holder.unnest()
-
-
-def _value_of_nothing(call: exp.Expr) -> exp.Expr:
-    if isinstance(call, COUNTS):
-        return exp.cast(exp.Literal.number(0), "BIGINT")
-    return exp.Array(expressions=[]) if isinstance(call, LISTS) else exp.null()
-
-
 def _with(tree: exp.Query, with_: exp.With | None) -> exp.Query:
     if with_ is not None:
         tree.set("with_", with_)
@@ -416,10 +366,6 @@ def _with(tree: exp.Query, with_: exp.With | None) -> exp.Query:
 
 def _columns(names: Iterable[str]) -> list[exp.Expr]:
     return [exp.column(name, quoted=True) for name in names]
-
-
-def _unaliased(expression: exp.Expr) -> exp.Expr:
-    return expression.this if isinstance(expression, exp.Alias) else expression
 
 
 def _sub() -> exp.Column:

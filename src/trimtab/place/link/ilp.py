@@ -65,7 +65,9 @@ def solve(instance: Instance, start: Allotments, stop: Stop, max_nodes: int | No
     if topics == 0 or brokers == 0:
         return start, start.data(instance.rate)
     # how many links of topic i fit on broker k; the columns are n[0,0], n[0,1], ..., then the same for y
-    fits = np.minimum(np.floor(room / rate[:, None]) - 1.0, degree[:, None]).clip(min=0.0).ravel()
+    with np.errstate(over="ignore"):  # any number of links of next to no data: infinite is right
+        most = np.floor(room / rate[:, None]) - 1.0
+    fits = np.minimum(most, degree[:, None]).clip(min=0.0).ravel()
     pairs = topics * brokers
     i, k = np.divmod(np.arange(pairs), brokers)
     # In whole units the program is exact; otherwise rows of bandwidth are scaled to 1, so that the absolute

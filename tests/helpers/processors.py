@@ -1,4 +1,4 @@
-"""Processor functions that behave well, badly, and very badly."""
+"""Processor functions that behave well, badly, and very badly; brokers and workers import them by name."""
 
 from __future__ import annotations
 
@@ -16,12 +16,22 @@ def own_pid(message, spool):
     return os.getpid()
 
 
+def double(message, spool):
+    """The message twice."""
+    return 2 * message.data
+
+
 def nothing(message, spool):
     return None
 
 
 def scaled(message, spool, *, by=1, unit=""):
     return f"{int(message.text) * by}{unit}"
+
+
+def spooled(message, spool):
+    """The spool, joined."""
+    return b"".join(each.data for each in spool)
 
 
 def texts(message, spool):
@@ -66,7 +76,10 @@ def noted(message, spool, *, path):
 
 
 def obey(message, spool):
+    """Do what the message says."""
     match message.text:
+        case "skip":
+            return None
         case "raise":
             raise ValueError("not to my taste")
         case "leave":

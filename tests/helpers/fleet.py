@@ -1,4 +1,4 @@
-"""A real fleet for tests, and waiting for conditions instead of times."""
+"""A real fleet for tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import json
 import threading
 from typing import TYPE_CHECKING
 
+from helpers.processes import keep_allowed
+from helpers.waiting import until
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.admin_verbs import DeclareChannels, ListMoves, MoveOrder, StartMoves
 from trimtab.fleet.protocol.entries import ChannelEntry
@@ -34,6 +36,7 @@ class RunningFleet:
         self.launch = Launch(home, **options)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
+        keep_allowed(self._thread)
         self._thread.start()
         self.brokers = brokers
 
@@ -121,17 +124,3 @@ class StoredChannel:
         after = await self.last()
         head = {"execution": number, "at": "then", "parts": count, "after": after}
         return [{**head, "part": at, "rows": [{"n": at}]} for at in range(count)]
-
-
-async def until(condition, limit_s: float = 20.0):
-    """Wait for a condition, not for a time; ``condition`` may be a coroutine function."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + limit_s
-    while True:
-        value = condition()
-        if asyncio.iscoroutine(value):
-            value = await value
-        if value:
-            return value
-        assert loop.time() < deadline, "the condition did not come true"
-        await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 
-from fleet_helpers import RunningFleet
+from helpers.fleet import RunningFleet
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol.admin_verbs import ListClients
 from trimtab.fleet.protocol.snapshots import messages
@@ -39,7 +39,7 @@ class MeasuredFleet(RunningFleet):
         admin = await self.launch.admin()
         rows = np.arange(CLIENTS, dtype=np.int32)
         while True:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # the period of the measurements
             if not self.measuring:
                 continue
             names = list(self.launch.sites)

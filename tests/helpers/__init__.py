@@ -1,0 +1,1 @@
+"""What tests share: a fleet, processors, made-up problems, waiting."""
