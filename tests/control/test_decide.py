@@ -21,6 +21,7 @@ from trimtab.control.question import Question
 from trimtab.control.settings import Settings
 from trimtab.control.view import View
 from trimtab.errors import BadInput, MissingColumn, UnknownName
+from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry
 from trimtab.model.ids import Ids
 from trimtab.model.key import RoutingTable
 from trimtab.model.placement import UNPLACED
@@ -205,9 +206,11 @@ def test_too_much_is_said_of_each_broker_and_of_all_of_them_together():
 
 def test_what_the_registry_knows_of_brokers_and_clients_is_in_the_question():
     snapshot = Snapshot(0.0, fleet([1, 1], 2))
-    brokers = {"b0": {"bandwidth": 9.0, "cores": 2.0, "position": [1.0, 2.0]}}
-    brokers["b1"] = brokers["b0"] | {"bandwidth": None}
-    clients = {"c0": {"position": [3.0, 4.0]}, "c1": {"position": None}}
+    brokers = {
+        name: BrokerEntry([], bandwidth=each, cores=2.0, position=(1.0, 2.0))
+        for name, each in (("b0", 9.0), ("b1", None))
+    }
+    clients = {"c0": ClientEntry("b0", (3.0, 4.0)), "c1": ClientEntry("b0")}
 
     some = informed(snapshot, FleetState([], brokers, {}, clients, {}, {})).workload
     clients["c1"] = clients["c0"]

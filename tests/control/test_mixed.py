@@ -18,6 +18,7 @@ from trimtab.control.plan import GATHER, Levels, Plan, Step, counted
 from trimtab.control.question import Question
 from trimtab.control.settings import Settings
 from trimtab.control.view import View
+from trimtab.fleet.protocol.entries import ClientEntry, LinkEntry, Topic
 from trimtab.lab.stability.cases import find
 from trimtab.model.ids import Ids
 from trimtab.model.key import Key, RoutingTable
@@ -255,12 +256,15 @@ def test_a_saving_that_does_not_show_is_not_tried_again_at_once():
 
 
 def test_what_the_keeper_knows_becomes_keys():
-    def about(unit="topic", broker="b1", persistent=False):
-        return {"unit": unit, "broker": broker, "persistent": persistent, "processor": ""}
-
-    topics = {"t1": about(), "t2": about("client"), "t3": about("link"), "kept": about("topic", "b2", True)}
-    links = {name: {"broker": "b1"} for name in ("ann.t3", "ann.t2", "ann.gone")} | {"bob.t1": {"broker": ""}}
-    state = FleetState(["b1"], {}, topics, {"ann": {"home": "b2"}}, links, {})
+    topics = [
+        Topic("t1", "b1"),
+        Topic("t2", "b1", "client"),
+        Topic("t3", "b1", "link"),
+        Topic("kept", "b2", persistent=True),
+    ]
+    links = {name: LinkEntry("b1") for name in ("ann.t3", "ann.t2", "ann.gone")} | {"bob.t1": LinkEntry("")}
+    clients = {"ann": ClientEntry("b2")}
+    state = FleetState(["b1"], {}, {each.name: each for each in topics}, clients, links, {})
 
     assert state.waiting() == {"kept": "b2"}
     assert set(map(str, state.movable())) == {"client ann", "topic t1", "link t3 ann"}

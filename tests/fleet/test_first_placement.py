@@ -64,7 +64,7 @@ def test_a_rule_that_does_not_exist_is_refused():
 
 
 @pytest.fixture(scope="module")
-def turns(tmp_path_factory):
+def turns(tmp_path_factory, nats_server):
     running = RunningFleet(tmp_path_factory.mktemp("turns") / "home", hub_settings=HubSettings(first="round-robin"))
     running.start()
     yield running
