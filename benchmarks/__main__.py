@@ -5,7 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks import balance, channels, control, crowd, fleet, homes, kills, links, nats_source, pipeline, start
+from benchmarks import (
+    balance,
+    channels,
+    control,
+    crowd,
+    fleet,
+    homes,
+    kills,
+    links,
+    nats_source,
+    pipeline,
+    start,
+    topics,
+)
 
 ALL = {
     "start": start.main,
@@ -19,6 +32,7 @@ ALL = {
     "kills": kills.main,
     "control": control.main,
     "balance": balance.main,
+    "topics": topics.main,
 }
 
 

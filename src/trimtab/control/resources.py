@@ -62,7 +62,7 @@ def resources(view: View, overload: float, messages: float | None) -> list[Resou
 
     found: list[tuple[str, Floats, Floats, Floats, Floats]] = []
     if np.isfinite(view.problem.bandwidth).all():
-        found.append((DATA, view.load().per_broker, view.problem.bandwidth, none, free))
+        found.append((DATA, view.load().per_broker, view.problem.bandwidth, view.own, free))
     if brokers.cores is not None:
         processing, own = of("processing"), view.processing
         known = _summed(own, view.current, len(none))
@@ -86,8 +86,8 @@ def evenness(view: View, limits: list[Resource], tolerance: float, placement: Ro
     able = np.array([each.share() < each.room for each in limits]).all(axis=0) & (speed > 0.0)
     even = load[able].sum() * speed / max(float(speed[able].sum()), NOTHING)
     mean = np.where(able, even, np.minimum(load, even))
-    none, free = np.zeros(len(load)), np.zeros(len(view.keys))
-    return Resource(LOAD, load, mean, none, free, allowed=1.0 + tolerance, room=1.0 + tolerance)
+    free = np.zeros(len(view.keys))
+    return Resource(LOAD, load, mean, np.minimum(view.own, load), free, allowed=1.0 + tolerance, room=1.0 + tolerance)
 
 
 def all_that_binds(view: View, overload: float, messages: float | None) -> list[Resource]:
@@ -114,7 +114,7 @@ def as_if(view: View, limits: list[Resource], placement: Rows) -> list[Resource]
 
 def _carried(view: View, resource: Resource, placement: Rows) -> Floats:
     """(B,) data or messages, whichever the use goes with."""
-    return (view.load(placement) if resource.by_data else view.messages(placement)).per_broker
+    return view.load(placement).per_broker - view.own if resource.by_data else view.messages(placement).per_broker
 
 
 def _summed(amount: Floats, placement: Rows, brokers: int) -> Floats:

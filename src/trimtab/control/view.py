@@ -116,14 +116,18 @@ class View:
 
     def load(self, placement: Rows | None = None) -> Load:
         """Data/s in and out of every broker's server, with this placement instead of the present one."""
-        return self._load(self.data, placement)
+        wire = self.data.wire(self.carriers(placement), len(self.brokers))
+        return Load(wire.total + self.own, self.problem.speed)
 
     def messages(self, placement: Rows | None = None) -> Load:
-        """Messages/s in and out of every broker's server."""
-        return self._load(self.in_messages, placement)
+        """Messages/s of topics in and out of every broker's server."""
+        wire = self.in_messages.wire(self.carriers(placement), len(self.brokers))
+        return Load(wire.total, self.problem.speed)
 
-    def _load(self, traffic: Traffic, placement: Rows | None) -> Load:
-        return Load(traffic.wire(self.carriers(placement), len(self.brokers)).total, self.problem.speed)
+    @cached_property
+    def own(self) -> Floats:
+        """(B,) data/s of requests and reports between the fleet's processes, as measured; it moves with no key."""
+        return np.array([self.usage[name].own if name in self.usage else 0.0 for name in self.brokers])
 
     @cached_property
     def processing(self) -> Floats:

@@ -76,6 +76,7 @@ class BrokerReport(msgspec.Struct):
     in_bytes: int = 0
     out_msgs: int = 0
     out_bytes: int = 0
+    own_bytes: int = 0  # of those, requests and reports between the fleet's processes, in and out
     topics: dict[str, TopicReport] = {}
     # Only in reports that list who is there:
     links: Links | None = None

@@ -39,6 +39,7 @@ class Usage:
     processing: float = 0.0  # and by processors of topics
     memory: float = 0.0  # bytes
     latency_ms: float = 0.0  # p99 of what it delivered
+    own: float = 0.0  # bytes/s of requests and reports between the fleet's processes, part of ``data``
 
 
 @dataclass(frozen=True, slots=True, eq=False)

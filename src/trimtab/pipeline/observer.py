@@ -180,7 +180,7 @@ class Observer:
     def _usage(self, brokers: DataFrame, rows: DataFrame, since: float, now: float) -> dict[str, Usage]:
         late = telemetry.percentiles(rows.where(rows.at > since), ["broker"], [0.99])
         joined = telemetry.usage(brokers, rows, since, now).join(late, "broker", "left").toArrow().to_pylist()
-        same = ("data", "messages", "cores", "processing", "memory")
+        same = ("data", "messages", "cores", "processing", "memory", "own")
         return {
             each["broker"]: Usage(**{name: each[name] for name in same}, latency_ms=each["p99_ms"] or 0.0)
             for each in joined

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _COUNTS: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes")
 _WHEN: Final = ("at", "period_s", "broker")
 # Tables, also as history keeps them. ``at`` is the end of the period, in seconds since 1970.
-BROKERS: Final = spark_ddl(BrokerReport, (*_WHEN, "cpu", "memory_bytes", "connections", *_COUNTS))
-ADDED: Final = ("result_msgs", "result_bytes")  # columns of topics that older history does not have
+BROKERS: Final = spark_ddl(BrokerReport, (*_WHEN, "cpu", "memory_bytes", "connections", *_COUNTS, "own_bytes"))
+ADDED: Final = ("result_msgs", "result_bytes", "own_bytes")  # columns of topics that older history does not have
 TOPICS: Final = (
     f"{spark_ddl(BrokerReport, _WHEN)}, topic STRING, {spark_ddl(TopicReport, (*_COUNTS, 'processed', 'busy_s'))}, "
     f"latency MAP<INT, LONG>, {spark_ddl(TopicReport, ADDED)}"
@@ -50,7 +50,7 @@ def reports(messages: DataFrame) -> DataFrame:
 
 def brokers(said: DataFrame) -> DataFrame:
     """``BROKERS``: one row a report, which may have come in parts."""
-    longs = ("memory_bytes", "connections", *_COUNTS)
+    longs = ("memory_bytes", "connections", *_COUNTS, "own_bytes")
     sums = [F.sum(F.coalesce(name, F.lit(0))).cast("long").alias(name) for name in longs]
     cpu = F.sum(F.coalesce("cpu", F.lit(0.0))).alias("cpu")
     return said.groupBy("at", "period_s", "broker").agg(cpu, *sums)
@@ -215,10 +215,10 @@ def usage(rows: DataFrame, processed: DataFrame, since: float, until: float) -> 
     own = rows.where(within).groupBy("broker").agg(
         (F.sum(F.col("in_bytes") + F.col("out_bytes")) / span).alias("data"),
         (F.sum(F.col("in_msgs") + F.col("out_msgs")) / span).alias("messages"), F.avg("cpu").alias("cores"),
-        F.avg("memory_bytes").alias("memory"),
+        F.avg("memory_bytes").alias("memory"), (F.sum("own_bytes") / span).alias("own"),
     )  # fmt: skip
     busy = processed.where(within).groupBy("broker").agg((F.sum("busy_s") / span).alias("processing"))
-    return own.join(busy, "broker", "left").fillna(0.0, ["cores", "memory", "processing"])
+    return own.join(busy, "broker", "left").fillna(0.0, ["cores", "memory", "processing", "own"])
 
 
 def _begin(every_s: float) -> Column:

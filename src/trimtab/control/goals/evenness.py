@@ -128,7 +128,9 @@ def _gathered(view: View, settled: Rows, question: Question, few: Change | str) 
     trial[movers] = target[movers]
     now, then = view.load(settled), view.load(trial)
     base = view.load(few.placement) if isinstance(few, Change) else now
-    if then.cov > max(question.alpha, base.cov) or then.total > (1.0 - question.gather) * base.total:
+    if then.cov > question.alpha:  # level first, gather later
+        return f"gathering common subscriptions would leave loads spread by {then.cov:.2f}"
+    if then.total > (1.0 - question.gather) * base.total:
         return f"gathering common subscriptions would save {1.0 - then.total / max(base.total, CLOSE):.0%} only"
     return Change(trial, movers, GATHER, _left(view, target, movers))
 

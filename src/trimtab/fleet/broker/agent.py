@@ -234,7 +234,9 @@ class Agent:
             report.stock_subscriptions = None
         with contextlib.suppress(nats.errors.Error):  # the server is away, or there is too much to tell
             for part in report.parts():
-                await self.connection.publish(subjects.telemetry(self.broker), coding.to_json(part))
+                data = coding.to_json(part)
+                wire.CROSSED["bytes"] += len(data)
+                await self.connection.publish(subjects.telemetry(self.broker), data)
 
 
 async def serve(config: Path) -> None:

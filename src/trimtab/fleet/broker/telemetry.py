@@ -12,7 +12,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from trimtab.fleet.protocol import subjects
+from trimtab.fleet.protocol import subjects, wire
 from trimtab.observe.report import BrokerReport, TopicReport
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Telemetry:
         self._totals: dict[tuple[int, str], int] = {}
         self._delivered: dict[tuple[int, int, str, str], int] = {}  # (server, connection, subject, sid) -> messages
         self._at = time.time()
+        self._own = 0  # bytes of the fleet's own that had crossed the server at the last report
 
     async def take(self, broker: str, topics: dict[str, TopicReport]) -> BrokerReport:
         """The report of the period that ends now; ``topics`` is what clients and processors have counted."""
@@ -77,6 +78,9 @@ class Telemetry:
                 await self._load(report, number, server)
                 await self._stock(report, number, server, delivered)
         self._delivered = delivered
+        # What an agent exchanges with another process comes into the server and goes out of it.
+        own = 2 * wire.CROSSED["bytes"] + wire.CROSSED["server"]
+        report.own_bytes, self._own = own - self._own, own
         return report
 
     async def _load(self, report: BrokerReport, number: int, server: Nats) -> None:
@@ -120,5 +124,6 @@ class Telemetry:
 async def _ask(server: Nats, what: str, options: dict[str, Any]) -> dict[str, Any]:
     identity = server._server_info["server_id"]
     reply = await server.request(subjects.server_request(identity, what), json.dumps(options).encode(), timeout=1)
+    wire.CROSSED["server"] += len(reply.data)
     answer: dict[str, Any] = json.loads(reply.data)["data"]
     return answer

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import nats
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
 CLOSE_S: Final = 5.0  # limit of closing a connection, if its server does not read
+# Bytes that this process has exchanged for the fleet's own purposes: with other processes, and with its server itself.
+CROSSED: Final[Counter[str]] = Counter(bytes=0, server=0)
 PENDING_BYTES: Final = 8 * 1024 * 1024  # kept for a server that is away
 
 
@@ -136,6 +139,7 @@ async def ask(connection: Nats, request: Request[R], timeout_s: float = 5.0, *, 
         raise NoAnswer(f"no answer to '{subject}' within {timeout_s:g} s{doubt}", changed=request.changes) from None
     except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
         raise NoAnswer(f"'{subject}' cannot be asked: {error}") from None
+    CROSSED["bytes"] += len(data) + len(reply.data)
     return coding.decode_reply(reply.data, request.reply())
 
 
@@ -160,7 +164,9 @@ def _answering(kind: type[Request[Any]], handle: Callable[[Any], Awaitable[Any]]
             reply = coding.encode_message(await _handled(message, kind, handle))
         except (BadInput, Unreachable) as error:
             reply = coding.encode_failure(error)
+        CROSSED["bytes"] += len(message.data)
         if message.reply:
+            CROSSED["bytes"] += len(reply)
             await message.respond(reply)
 
     async def spawn(message: Msg) -> None:
