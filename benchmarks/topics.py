@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.balance import LEVEL, Audit, _ask, _until
+from benchmarks.balance import BAR_S, LEVEL, Audit, _ask, _until
 from trimtab.cli.output import print_table
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol.admin_verbs import (
@@ -169,6 +169,9 @@ async def _run(fleet: Fleet, number: int) -> tuple[str, ...]:
     uneven_loads = await fleet.compare_loads()
     await _ask(launch, Resume())
     took = await _until(level)
+    if took > BAR_S:
+        for log in sorted(launch.home.glob("controller-*/log")):
+            print(log.read_text(), flush=True)
     await _until(at_rest)
     then = await fleet.moved()
     await asyncio.sleep(max(REST_S - WATCH_S, 0.0))
@@ -232,8 +235,8 @@ async def _all(home: Path, kind: str) -> None:
         ["run", "spread", f"below {LEVEL} after", "spread then", "moves in the time after", "load shown is off by"],
         rows,
         note=f"{fleet.audit.sent.total():,} published, {fleet.audit.delivered:,} delivered, {lost:,} lost, {doubled:,} "
-        f"twice; {len(took)} topics of a killed broker delivered again after {np.median(took or [0.0]):.2f} s (median), "
-        f"{max(took, default=0.0):.2f} s (last)",
+        f"twice; {len(took)} topics of a killed broker delivered again after {np.median(took or [0.0]):.2f} s "
+        f"(median), {max(took, default=0.0):.2f} s (last)",
     )
 
 

@@ -35,9 +35,9 @@ class Mortal(Controller):
         super().__init__(connection, SETTINGS, lambda _: None)
         self.dies_at = dies_at
 
-    async def _begin(self, plan, **more):
+    async def begin(self, plan, **more):
         self._die_at("decided")
-        await super()._begin(plan, **more)
+        await super().begin(plan, **more)
         self._die_at("begun")
 
     async def _order(self, progress, row):

@@ -23,10 +23,11 @@ _COUNTS: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes")
 _WHEN: Final = ("at", "period_s", "broker")
 # Tables, also as history keeps them. ``at`` is the end of the period, in seconds since 1970.
 BROKERS: Final = spark_ddl(BrokerReport, (*_WHEN, "cpu", "memory_bytes", "connections", *_COUNTS, "own_bytes"))
-ADDED: Final = ("result_msgs", "result_bytes", "own_bytes")  # columns of topics that older history does not have
+RESULTS: Final = ("result_msgs", "result_bytes")
+ADDED: Final = (*RESULTS, "own_bytes")  # columns that older history does not have
 TOPICS: Final = (
     f"{spark_ddl(BrokerReport, _WHEN)}, topic STRING, {spark_ddl(TopicReport, (*_COUNTS, 'processed', 'busy_s'))}, "
-    f"latency MAP<INT, LONG>, {spark_ddl(TopicReport, ADDED)}"
+    f"latency MAP<INT, LONG>, {spark_ddl(TopicReport, RESULTS)}"
 )
 LINKS: Final = f"{spark_ddl(BrokerReport, ('at', 'broker'))}, client STRING, topic STRING, role STRING"
 TABLES: Final = {"brokers": BROKERS, "topics": TOPICS, "links": LINKS}
@@ -61,13 +62,13 @@ def topics(said: DataFrame) -> DataFrame:
     each = said.select("at", "period_s", "broker", F.explode("topics").alias("topic", "of"))
     numbers = {
         name: F.coalesce(F.col(f"of.{name}"), F.lit(0)).alias(name)
-        for name in (*_COUNTS, "processed", "busy_s", *ADDED)
+        for name in (*_COUNTS, "processed", "busy_s", *RESULTS)
     }
     pairs = F.expr("transform(coalesce(of.latency, array()), pair -> struct(CAST(pair[0] AS INT), pair[1]))")
     latency = F.map_from_entries(pairs).alias("latency")
     return each.select(
         "at", "period_s", "broker", "topic", *(numbers[name] for name in (*_COUNTS, "processed", "busy_s")), latency,
-        *(numbers[name] for name in ADDED),
+        *(numbers[name] for name in RESULTS),
     )  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def results(messages: DataFrame) -> DataFrame:
     return each.groupBy("at", "topic").agg(F.count("*").alias("in_msgs"), F.sum("size").alias("in_bytes")).select(
         "at", F.lit(1.0).alias("period_s"), F.lit("").alias("broker"), "topic", "in_msgs", "in_bytes",
         zero.alias("out_msgs"), zero.alias("out_bytes"), zero.alias("processed"), F.lit(0.0).alias("busy_s"),
-        F.expr("CAST(map() AS MAP<INT, LONG>)").alias("latency"), *(zero.alias(name) for name in ADDED),
+        F.expr("CAST(map() AS MAP<INT, LONG>)").alias("latency"), *(zero.alias(name) for name in RESULTS),
     )  # fmt: skip
 
 
