@@ -11,9 +11,9 @@ from dataclasses import fields
 
 import pytest
 from click.testing import CliRunner
+from helpers.control import MeasuredFleet, people
+from helpers.waiting import until
 
-from control_helpers import MeasuredFleet, people
-from fleet_helpers import until
 from trimtab.cli.main import trimtab as commands
 from trimtab.control.decide import warm_up
 from trimtab.control.question import Question
@@ -42,7 +42,7 @@ class Controlled(MeasuredFleet):
 
 
 @pytest.fixture(scope="module")
-def controlled(tmp_path_factory):
+def controlled(tmp_path_factory, nats_server):
     warm_up("ldm")
     running = Controlled(tmp_path_factory.mktemp("controlled") / "home")
     try:

@@ -16,7 +16,6 @@ MAX_NAME: Final = 64
 _PART: Final = re.compile(r"-(agent|store-\d+)$")
 STOCK: Final = "stock-"  # before a broker's name: all plain NATS and MQTT clients of the broker
 HUB: Final = "hub"  # the hub's name among the brokers, and its JetStream domain
-STOCK: Final = "stock-"  # before a broker's name: all plain NATS and MQTT clients there
 
 
 def topic_name(name: str) -> str:
