@@ -11,9 +11,9 @@ from dataclasses import fields
 
 import pytest
 from click.testing import CliRunner
+
 from helpers.control import MeasuredFleet, people
 from helpers.waiting import until
-
 from trimtab.cli.main import trimtab as commands
 from trimtab.control.decide import warm_up
 from trimtab.control.question import Question
