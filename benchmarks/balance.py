@@ -20,29 +20,24 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trimtab.cli.output import print_table
-from trimtab.control.record import Record
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import wire
-from trimtab.fleet.protocol.admin_verbs import GetStatus, ListClients, ListMoves, MoveOrder, Pause, Resume, StartMoves
-from trimtab.fleet.protocol.streams import CONTROL
+from trimtab.fleet.operator import Operator
+from trimtab.fleet.operator.measurements import newest_snapshot
+from trimtab.fleet.protocol.admin_verbs import MoveOrder
 from trimtab.fleet.sdk.client import connect
 from trimtab.fleet.site.launch import Launch
-from trimtab.migrate.move import Phase
 from trimtab.model.key import Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trimtab.fleet.protocol.message import Message
-    from trimtab.fleet.protocol.request import Request
-
-    R = TypeVar("R")
     from trimtab.fleet.sdk.client import Client
 
 RUNS = 10
@@ -115,8 +110,8 @@ class Load:
                 self._due[row] %= 1.0
 
 
-async def _ask(launch: Launch, request: Request[R], wait_s: float = 10.0) -> R:
-    return await wire.ask(await launch.admin(), request, wait_s)
+async def _operator(launch: Launch) -> Operator:
+    return Operator(await launch.admin())
 
 
 async def _until(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> float:
@@ -131,43 +126,39 @@ async def _until(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> f
 async def _skew(launch: Launch, rng: np.random.Generator, broker: str) -> None:
     """Most of them to one broker, the others anywhere; by hand."""
     moves = []
-    homes = (await _ask(launch, ListClients())).entries
+    operator = await _operator(launch)
+    homes = {row.client: row.home for row in await operator.clients()}
     for number in range(CLIENTS):
         to = broker if rng.random() < SKEW else BROKERS[rng.integers(len(BROKERS))]
-        if homes[f"sub-{number}"].home != to:
+        if homes[f"sub-{number}"] != to:
             moves.append(MoveOrder(Key("client", "", f"sub-{number}"), to))
-    ids = (await _ask(launch, StartMoves(moves), 30.0)).moves
-
-    async def over() -> bool:
-        return all(Phase(each.phase).over for each in (await _ask(launch, ListMoves(ids), 5.0)).moves)
-
-    await _until(over)
+    await operator.move(moves)
 
 
 async def _run(launch: Launch, load: Load, rng: np.random.Generator, number: int) -> tuple[str, ...]:
-    broker = BROKERS[number % len(BROKERS)]
-    await _ask(launch, Pause("benchmark"))
+    broker, operator = BROKERS[number % len(BROKERS)], await _operator(launch)
+    await operator.pause("benchmark")
     load.noise = 0.0
     await _skew(launch, rng, broker)
 
     async def uneven() -> bool:
-        said = await _ask(launch, GetStatus())
+        said = await operator.status()
         return bool(said.load) and said.load["spread"] > 0.5
 
     async def level() -> bool:
-        said = await _ask(launch, GetStatus())
+        said = await operator.status()
         return bool(said.load["spread"] < LEVEL)
 
     await _until(uneven)
-    before = (await _ask(launch, GetStatus())).load["spread"]
-    await _ask(launch, Resume())
+    before = (await operator.status()).load["spread"]
+    await operator.resume()
     took = await _until(level)
 
     async def at_rest() -> bool:
-        return (await _ask(launch, GetStatus())).progress is None
+        return (await operator.status()).progress is None
 
     await _until(at_rest)
-    after = (await _ask(launch, GetStatus())).load["spread"]
+    after = (await operator.status()).load["spread"]
     load.noise = NOISE if number % 2 else 0.0
     then = await _moved(launch)
     print(f"run {number + 1}: spread {before:.2f}, below {LEVEL} after {took:.1f} s", flush=True)
@@ -176,7 +167,7 @@ async def _run(launch: Launch, load: Load, rng: np.random.Generator, number: int
             print("".join(log.read_text().splitlines(keepends=True)[-12:]), flush=True)
     await asyncio.sleep(REST_S)
     late = await _moved(launch) - then
-    end = (await _ask(launch, GetStatus())).load["spread"]
+    end = (await operator.status()).load["spread"]
     return (
         f"{number + 1}", f"{NOISE:.0%} noise" if number % 2 else "steady", f"{before:.2f}", f"{took:.1f} s",
         f"{after:.3f}", f"{end:.3f}", f"{late}",
@@ -205,7 +196,7 @@ async def _killed(launch: Launch, audit: Audit, clients: list[Client], broker: s
 
     async def used_again() -> bool:
         with contextlib.suppress(BadInput, Unreachable):
-            said = await _ask(launch, GetStatus())
+            said = await (await _operator(launch)).status()
             return said.progress is None and len(said.brokers) == len(BROKERS) and said.load["spread"] < LEVEL
         return False
 
@@ -215,14 +206,14 @@ async def _killed(launch: Launch, audit: Audit, clients: list[Client], broker: s
 
 async def _leader_killed(launch: Launch) -> float:
     """Seconds until another one leads."""
-    before = (await _ask(launch, GetStatus())).leader
+    before = (await (await _operator(launch)).status()).leader
     for child in launch.supervisor.children:
         if child.name.startswith("controller") and f"{before} leads" in child.log.read_text():
             os.kill(child.pid, signal.SIGKILL)
 
     async def another() -> bool:
         with contextlib.suppress(BadInput, Unreachable):
-            return bool((await _ask(launch, GetStatus(), 0.3)).leader != before)
+            return bool((await (await _operator(launch)).status(0.3)).leader != before)
         return False
 
     return await _until(another)
@@ -230,15 +221,15 @@ async def _leader_killed(launch: Launch) -> float:
 
 async def _moved(launch: Launch) -> int:
     """Moves there have ever been."""
-    return len((await _ask(launch, ListMoves(most=100_000), 5.0)).moves)
+    return len(await (await _operator(launch)).moves(100_000))
 
 
 async def _watch(launch: Launch, ages: list[float]) -> None:
     """How old the newest measurement is, five times a second."""
     admin = await launch.admin()
-    record, number, at = Record(admin, await admin.jetstream().key_value(CONTROL)), 0, 0.0
+    number, at = 0, 0.0
     while True:
-        if (found := await record.snapshot(number)) is not None:
+        if (found := await newest_snapshot(admin, number)) is not None:
             number, at = found[0], found[1].at
         if at:
             ages.append(time.time() - at)
@@ -256,7 +247,7 @@ async def _all(home: Path) -> None:
             await launch.start_broker(name)
         await launch.ready(BROKERS)
         for name in ("controller-1", "controller-2"):
-            launch.start_controller(name, "--paused")
+            launch.start_controller(name, paused=True)
         await launch.start_pipeline()
         publisher = await stack.enter_async_context(connect(home, name="pub", home="b1"))
         for topic in (*own, *shared):
@@ -281,7 +272,7 @@ async def _all(home: Path) -> None:
             await asyncio.sleep(0.2)
         lost, doubled = audit.lost_and_doubled()
         publishing = asyncio.create_task(load.run(publisher))
-        await _ask(launch, Resume())
+        await (await _operator(launch)).resume()
         served = [each for broker in BROKERS[1:] for each in await _killed(launch, audit, clients, broker)]
         leads = [await _leader_killed(launch) for _ in range(LEADERS)]
         await tasks.end(publishing)

@@ -21,24 +21,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.balance import BAR_S, LEVEL, Audit, _ask, _until
+from benchmarks.balance import BAR_S, LEVEL, Audit, _operator, _until
 from trimtab.cli.output import print_table
+from trimtab.errors import AlreadyThere
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol.admin_verbs import (
-    GetStatus,
-    ListBrokers,
-    ListMoves,
-    ListTopics,
-    MoveOrder,
-    Pause,
-    PlacedLink,
-    PlaceLinks,
-    Resume,
-    StartMoves,
-)
+from trimtab.fleet.protocol.admin_verbs import ListBrokers, MoveOrder, PlacedLink
 from trimtab.fleet.sdk.client import connect
 from trimtab.fleet.site.launch import Launch
-from trimtab.migrate.move import Phase
 from trimtab.model.key import Key
 
 if TYPE_CHECKING:
@@ -86,7 +75,7 @@ class Fleet:
             await self.publishers[0].create_topic(topic, unit=unit, processor=processor)
             if unit == "link":
                 there = [f"pub-{self.publisher[topic]}", *(f"sub-{each}" for each in self.subscribers[topic])]
-                await _ask(self.launch, PlaceLinks([PlacedLink(name, topic, "b1") for name in there]))
+                await (await _operator(self.launch)).place_links([PlacedLink(name, topic, "b1") for name in there])
             for each in self.subscribers[topic]:
                 await clients[each].subscribe(topic, self.audit.receiver(each, topic))
 
@@ -116,46 +105,44 @@ class Fleet:
         return sorted(found)
 
     async def skew(self, broker: str) -> None:
+        operator = await _operator(self.launch)
         ids = []
         for key in self.keys():
             to = broker if self.rng.random() < SKEW else BROKERS[self.rng.integers(len(BROKERS))]
-            with contextlib.suppress(Exception):  # it is there already
-                ids += (await _ask(self.launch, StartMoves([MoveOrder(key, to)]), 30.0)).moves
-
-        async def over() -> bool:
-            return all(Phase(each.phase).over for each in (await _ask(self.launch, ListMoves(ids), 5.0)).moves)
-
-        await _until(over)
+            with contextlib.suppress(AlreadyThere):
+                ids += await operator.start_moves([MoveOrder(key, to)])
+        await operator.finished(ids)
 
     async def moved(self) -> int:
-        return len((await _ask(self.launch, ListMoves(most=100_000), 5.0)).moves)
+        return len(await (await _operator(self.launch)).moves(100_000))
 
     async def compare_loads(self) -> dict[str, tuple[float, float]]:
         """For every broker, bytes/s that the controller shows, and that its server counts; once what brokers report of
         themselves, means over ten seconds, is from after the last move."""
         await asyncio.sleep(SETTLE_S)
+        operator = await _operator(self.launch)
         counted: dict[str, list[float]] = {name: [] for name in BROKERS}
         shown: dict[str, list[float]] = {name: [] for name in BROKERS}
         seen: dict[str, float] = {}
         end = time.monotonic() + WATCH_S
         while time.monotonic() < end:
-            for name, report in (await _ask(self.launch, ListBrokers(reports=True))).reports.items():
+            for name, report in (await operator.ask(ListBrokers(reports=True))).reports.items():
                 if seen.get(name) != report.at:
                     seen[name] = report.at
                     counted[name].append((report.in_bytes + report.out_bytes) / max(report.period_s, 0.1))
-            for name, load in (await _ask(self.launch, GetStatus())).brokers.items():
+            for name, load in (await operator.status()).brokers.items():
                 shown[name].append(load)
             await asyncio.sleep(0.3)
         return {name: (float(np.mean(shown[name])), float(np.mean(counted[name]))) for name in BROKERS}
 
 
 async def _run(fleet: Fleet, number: int) -> tuple[str, ...]:
-    launch = fleet.launch
-    await _ask(launch, Pause("benchmark"))
+    operator = await _operator(fleet.launch)
+    await operator.pause("benchmark")
     await fleet.skew(BROKERS[number % len(BROKERS)])
 
     async def spread() -> float:
-        said = await _ask(launch, GetStatus())
+        said = await operator.status()
         return float(said.load["spread"]) if said.load else 0.0
 
     async def uneven() -> bool:
@@ -165,18 +152,18 @@ async def _run(fleet: Fleet, number: int) -> tuple[str, ...]:
         return await spread() < LEVEL
 
     async def at_rest() -> bool:
-        return (await _ask(launch, GetStatus())).progress is None
+        return (await operator.status()).progress is None
 
     await _until(uneven)
     before = await spread()
     uneven_loads = await fleet.compare_loads()
-    await _ask(launch, Resume())
+    await operator.resume()
     took = float("inf")
     try:
         took = await _until(level)
     finally:
         if took > BAR_S:
-            for log in sorted(launch.home.glob("controller-*/log")):
+            for log in sorted(fleet.launch.home.glob("controller-*/log")):
                 print(log.read_text(), flush=True)
     await _until(at_rest)
     then = await fleet.moved()
@@ -194,9 +181,9 @@ async def _run(fleet: Fleet, number: int) -> tuple[str, ...]:
 
 async def _killed(fleet: Fleet, broker: str) -> list[float]:
     """Seconds until each topic hosted there is delivered again."""
-    topics = (await _ask(fleet.launch, ListTopics())).entries
+    topics = await (await _operator(fleet.launch)).topics()
     names = list(fleet.unit)
-    waiting = {name for name, each in topics.items() if each.unit == "topic" and each.broker == broker}
+    waiting = {row.topic for row in topics if row.unit == "topic" and row.broker == broker}
     before = {name: {key: had.total() for key, had in fleet.audit.had.items() if key[1] == name} for name in waiting}
     began, took = time.monotonic(), []
     await fleet.launch.end_broker(broker, kill=True)
@@ -220,7 +207,7 @@ async def _all(home: Path, kind: str) -> None:
         for name in BROKERS:
             await launch.start_broker(name)
         await launch.ready(BROKERS)
-        launch.start_controller("controller-1", "--paused")
+        launch.start_controller("controller-1", paused=True)
         await launch.start_pipeline()
         fleet = Fleet(launch, kind, rng)
         await fleet.begin(stack)

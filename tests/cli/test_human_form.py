@@ -29,6 +29,7 @@ TRIMTAB = (sys.executable, "-m", "trimtab.cli.main")
 CONTROL = "control/test_live.py::test_people_give_orders_to_a_controller"
 FLEET = "cli/test_fleet_commands.py::test_topics_clients_and_brokers_are_tables_and_json"
 JOIN = "cli/test_human_form.py::test_a_hub_and_a_broker_that_joins_it_from_another_folder"
+OPERATOR = "cli/test_operator_commands.py::test_"
 SPARK = "pipeline/test_spark_commands.py::test_"
 HUMAN_FORM = {
     "demo": "cli/test_human_form.py::test_demo_prints_what_it_has_shown",
@@ -36,6 +37,7 @@ HUMAN_FORM = {
     "plan": "cli/test_commands.py::test_plan_shows_a_table_and_where_the_placement_is",
     "judge": "cli/test_human_form.py::test_world_and_judge_print_tables",
     "compare": "cli/test_commands.py::test_compare_shows_the_chosen_policies_in_a_table",
+    "policies": "cli/test_policy_knobs.py::test_policies_are_listed_with_their_knobs_and_defaults",
     "up": "cli/test_human_form.py::test_up_says_where_everything_is",
     "hub": JOIN,
     "broker": JOIN,
@@ -45,12 +47,15 @@ HUMAN_FORM = {
     "top": "cli/test_fleet_commands.py::test_top_shows_a_number_of_rounds",
     "move": "cli/test_fleet_commands.py::test_a_move_is_made_shown_and_remembered",
     "drain": "cli/test_human_form.py::test_drain_lists_what_has_moved",
+    "cordon": f"{OPERATOR}a_broker_is_cordoned_and_used_again",
+    "uncordon": f"{OPERATOR}a_broker_is_cordoned_and_used_again",
     "moves": "cli/test_fleet_commands.py::test_a_move_is_made_shown_and_remembered",
     "controller": "cli/test_human_form.py::test_a_controller_says_what_it_does",
     "status": CONTROL,
     "pause": CONTROL,
     "resume": CONTROL,
     "rebalance": CONTROL,
+    "apply": "control/test_operator.py::test_a_live_fleet_is_written_planned_applied_and_rolled_back",
     "stop": "control/test_live.py::test_a_removal_can_be_given_up_and_repeated",
     "rollback": CONTROL,
     "decisions": "control/test_live.py::test_it_levels_says_why_can_be_replayed_and_taken_back",

@@ -14,14 +14,14 @@ from trimtab.control.fleet_view import FleetState
 from trimtab.control.goals.evenness import Evenness, scatter
 from trimtab.control.goals.goal import Kind
 from trimtab.control.loop import Loop
-from trimtab.control.plan import GATHER, Levels, Plan, Step, counted
+from trimtab.control.plan import GATHER, Levels, Plan, Step
 from trimtab.control.question import Question
 from trimtab.control.settings import Settings
 from trimtab.control.view import View
 from trimtab.fleet.protocol.entries import ClientEntry, LinkEntry, Topic
 from trimtab.lab.stability.cases import find
 from trimtab.model.ids import Ids
-from trimtab.model.key import Key, RoutingTable
+from trimtab.model.key import Key, RoutingTable, counted
 from trimtab.model.placement import UNITS
 from trimtab.model.workload import PUB, SUB, Brokers, Clients, Links, Topics, Workload
 from trimtab.observe.snapshot import Snapshot, Usage, unpack

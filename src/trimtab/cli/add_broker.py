@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import answer, home_option
-from trimtab.fleet.protocol.admin_verbs import AddBroker
+from trimtab.cli.fleet import home_option, with_operator
 
 
 @click.command("add-broker")
@@ -18,7 +17,7 @@ def add_broker(name: str, home: str | None, as_json: bool) -> None:
 
     On another machine, start it there: trimtab broker --join.
     """
-    urls = answer(home, AddBroker(name), 40.0).urls
+    urls = with_operator(home, lambda operator: operator.add_broker(name))
     if as_json:
         output.print_json({"urls": urls})
     else:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import answer, home_option
+from trimtab.cli.fleet import home_option, with_operator
 from trimtab.fleet.protocol import coding
-from trimtab.fleet.protocol.admin_verbs import ListChannels
 
 
 @click.command()
@@ -15,20 +14,20 @@ from trimtab.fleet.protocol.admin_verbs import ListChannels
 @output.json_option
 def channels(home: str | None, as_json: bool) -> None:
     """Channels with their application, parameters, period, and rows that were too large to be sent."""
-    known = answer(home, ListChannels()).entries
+    found = with_operator(home, lambda operator: operator.channels())
     if as_json:
-        output.print_json([{"channel": name, **coding.plain(value)} for name, value in sorted(known.items())])
+        output.print_json(coding.plain(found))
         return
     rows = [
         (
-            name,
-            value.app,
-            ", ".join(f"{parameter}: {kind}" for parameter, kind in value.parameters.items()),
-            f"{value.period_s:g} s" if value.period_s else "continuous",
-            f"{value.left_out:,}",
+            row.channel,
+            row.app,
+            ", ".join(f"{parameter}: {kind}" for parameter, kind in row.parameters.items()),
+            f"{row.period_s:g} s" if row.period_s else "continuous",
+            f"{row.left_out:,}",
         )
-        for name, value in sorted(known.items())
+        for row in found
     ]
     columns = ["channel", "application", "parameters", "period", "rows left out"]
-    reasons = [f"{name}: {value.reason}" for name, value in sorted(known.items()) if value.left_out]
+    reasons = [f"{row.channel}: {row.reason}" for row in found if row.left_out]
     output.print_table(f"{len(rows)} channels", columns, rows, left=range(3), note="\n".join(reasons) or None)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import answer, home_option
+from trimtab.cli.fleet import home_option, with_operator
 from trimtab.fleet.protocol import coding
-from trimtab.fleet.protocol.admin_verbs import ListClients
 
 
 @click.command()
@@ -15,12 +14,12 @@ from trimtab.fleet.protocol.admin_verbs import ListClients
 @output.json_option
 def clients(home: str | None, as_json: bool) -> None:
     """Clients with their homes and positions."""
-    entries = answer(home, ListClients()).entries
+    found = with_operator(home, lambda operator: operator.clients())
     if as_json:
-        output.print_json([{"client": name, **coding.plain(entry)} for name, entry in sorted(entries.items())])
+        output.print_json(coding.plain(found))
         return
     rows = []
-    for name, entry in sorted(entries.items()):
-        position = entry.position
-        rows.append((name, entry.home, f"{position[0]:.4f}, {position[1]:.4f}" if position else ""))
+    for row in found:
+        position = row.position
+        rows.append((row.client, row.home, f"{position[0]:.4f}, {position[1]:.4f}" if position else ""))
     output.print_table(f"{len(rows)} clients", ["client", "home", "position"], rows, left=range(2))

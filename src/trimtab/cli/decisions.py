@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_option
-from trimtab.cli.why import with_record
+from trimtab.cli.fleet import home_option, with_operator
+from trimtab.fleet.protocol import coding
+from trimtab.model.key import counted
 
 if TYPE_CHECKING:
-    from trimtab.control.record import Record
+    from trimtab.fleet.protocol.plans import DecisionRecord
 
-MOST: Final = 80  # characters of what it was because of; trimtab why tells all
+MOST: Final = 80  # characters of the reasons; trimtab why shows all
 
 
 @click.command()
@@ -24,23 +25,27 @@ MOST: Final = 80  # characters of what it was because of; trimtab why tells all
 @output.json_option
 def decisions(most: int, home: str | None, as_json: bool) -> None:
     """The decision log. More about one of them: trimtab why NUMBER."""
-
-    async def look(record: Record) -> list[dict[str, Any]]:
-        return [await record.decision(number) for number in (await record.numbers())[-most:]]
-
-    found = with_record(home, look)
+    found = with_operator(home, lambda operator: operator.decisions(most))
     if as_json:
-        output.print_json([{name: each[name] for name in ("question", "plan", "why_not", "outcome")} for each in found])
+        output.print_json([as_json_value(each) for each in found])
         return
-    rows = []
-    for each in found:
-        question, plan, outcome = each["question"], each["plan"], each["outcome"] or {}
-        moved = outcome.get("states", []).count("moved") if plan else 0
-        spread = f"{plan['before']['spread']:.2f} -> {plan['predicted']['spread']:.2f}" if plan else ""
-        helped = {True: "yes", False: "no", None: ""}[outcome.get("helped")]
-        because = textwrap.shorten("; ".join(question["reasons"]), MOST, placeholder=" ...")
-        rows.append(
-            (f"{question['number']}", time.strftime("%H:%M:%S", time.localtime(question["at"])), because,
-             f"{moved} of {len(plan['steps'])}" if plan else "-", spread, helped)
-        )  # fmt: skip
-    output.print_table("decisions", ["", "at", "because", "moved", "spread", "helped"], rows, left=(0, 1, 2))
+    columns = ["", "at", "because", "moved", "spread", "helped"]
+    output.print_table("decisions", columns, [_cells(each) for each in found], left=range(4))
+
+
+def as_json_value(decision: DecisionRecord) -> dict[str, Any]:
+    """Without the data it was made from."""
+    return {name: coding.plain(getattr(decision, name)) for name in ("question", "plan", "why_not", "outcome")}
+
+
+def _cells(decision: DecisionRecord) -> list[str]:
+    question, plan, outcome = decision.question, decision.plan, decision.outcome
+    states = outcome.states if outcome else []
+    helped = outcome.helped if outcome else None
+    moved = f"{states.count('moved')} of {counted(step.key for step in plan.steps)}" if plan else "-"
+    return [
+        f"{question.number}", time.strftime("%H:%M:%S", time.localtime(question.at)),
+        textwrap.shorten("; ".join(question.reasons), MOST, placeholder=" ..."), moved,
+        f"{plan.before.spread:.2f} -> {plan.predicted.spread:.2f}" if plan else "",
+        "yes" if helped is True else "no" if helped is False else "",
+    ]  # fmt: skip

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import answer, home_option
+from trimtab.cli.fleet import home_option, with_operator
 from trimtab.fleet.protocol import coding
-from trimtab.fleet.protocol.admin_verbs import ListMoves
+from trimtab.migrate.move import Phase
 
 if TYPE_CHECKING:
-    from trimtab.fleet.protocol.entries import MoveRecord
+    from collections.abc import Sequence
+
+    from trimtab.fleet.operator import Operator
+    from trimtab.fleet.operator.tables import MoveRow
 
 
 @click.command()
@@ -23,26 +26,31 @@ if TYPE_CHECKING:
 @output.json_option
 def moves(most: int, home: str | None, as_json: bool) -> None:
     """The history of moves, with the time each phase took."""
-    found = answer(home, ListMoves(most=most))
-    show(found.moves, as_json, title=f"moves, {found.under_way} under way")
+
+    async def look(operator: Operator) -> tuple[list[MoveRow], int]:
+        return await operator.moves(most), await operator.moves_under_way()
+
+    rows, under_way = with_operator(home, look)
+    show(rows, as_json, title=f"moves, {under_way} under way")
 
 
-def show(records: list[MoveRecord], as_json: bool, title: str) -> None:
+def show(rows: Sequence[MoveRow], as_json: bool, title: str = "") -> None:
     if as_json:
-        output.print_json([coding.plain(record) | {"ms": round(_took(record), 3)} for record in records])
+        output.print_json(coding.plain(rows))
         return
-    rows = []
-    for record in records:
-        phases = record.phases
-        began = datetime.datetime.fromtimestamp(phases[0][1]).strftime("%H:%M:%S")
-        steps = [f"{name} {1000 * (after - at):.0f}" for (name, at), (_, after) in pairwise(phases)]
-        rows.append(
-            (began, record.unit, record.key.name, record.source, record.target, record.phase,
-             f"{_took(record):.0f} ms", ", ".join(steps[1:]), record.reason)
+    cells = []
+    for row in rows:
+        began = datetime.datetime.fromtimestamp(row.phases[0][1]).strftime("%H:%M:%S")
+        steps = [f"{name} {1000 * (after - at):.0f}" for (name, at), (_, after) in pairwise(row.phases)]
+        cells.append(
+            (began, row.unit, row.key.name, row.source, row.target, row.phase, f"{row.ms:.0f} ms",
+             ", ".join(steps[1:]), row.reason)
         )  # fmt: skip
     columns = ["began", "unit", "what", "from", "to", "is", "took", "phases, ms", "said"]
-    output.print_table(title, columns, rows, left=range(6))
+    output.print_table(title or (f"{len(rows)} moves" if len(rows) != 1 else "1 move"), columns, cells, left=range(6))
 
 
-def _took(record: MoveRecord) -> float:
-    return 1000.0 * (record.phases[-1][1] - record.phases[0][1])
+def exit_if_rolled_back(rows: Sequence[MoveRow]) -> None:
+    """With exit code 1."""
+    if any(row.phase == Phase.ROLLED_BACK for row in rows):
+        raise SystemExit(1)

@@ -1,23 +1,24 @@
-"""``trimtab pause``: paused."""
+"""``trimtab pause``: the controller moves nothing by itself."""
 
 from __future__ import annotations
 
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import answer, home_option
-from trimtab.fleet.protocol import coding
-from trimtab.fleet.protocol.admin_verbs import Pause
+from trimtab.cli.fleet import home_option, reason_option, with_operator
 
 
 @click.command()
-@click.option("--reason", default="", help="Why, for the record.")
+@reason_option
 @home_option
 @output.json_option
 def pause(reason: str, home: str | None, as_json: bool) -> None:
-    """Nothing moves by itself from now on, but for clients whose broker is away. Plans by hand still do."""
-    said = answer(home, Pause(reason))
+    """Move nothing from now on but topics, clients and links whose broker is not alive. Plans by hand still do."""
+    paused = with_operator(home, lambda operator: operator.pause(reason))
     if as_json:
-        output.print_json(coding.plain(said))
+        output.print_json({"paused": paused})
     else:
-        click.echo("paused: nothing moves by itself but clients whose broker is away; go on with trimtab resume")
+        click.echo(
+            "paused: nothing moves by itself but topics, clients and links whose broker is not alive; go on with "
+            "trimtab resume"
+        )

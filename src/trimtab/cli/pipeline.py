@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -28,12 +26,9 @@ def pipeline(app: str | None, home: str | None, as_json: bool) -> None:
     It goes on where it was stopped, or killed. Beside that it measures the fleet for a controller, if one runs; without
     APP, that is all. Spark's settings are under [spark] of trimtab.toml.
     """
-    from trimtab.config import load
-    from trimtab.pipeline.run import run
+    from trimtab.fleet.site.processes import PipelineProcess
+    from trimtab.pipeline.process import execution, ready, run
 
-    stop: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: stop.append(number))
     with output.progress(quiet=as_json) as bar:
         task = bar.add_task("starting", total=5)
 
@@ -43,24 +38,10 @@ def pipeline(app: str | None, home: str | None, as_json: bool) -> None:
         def up(driver: Driver) -> None:
             bar.stop()
             if not as_json:
-                names = ", ".join(driver.plans) or "none"
-                click.echo(f"the pipeline of '{driver.app.name}' is up; channels: {names}; stop with Ctrl-C")
+                click.echo(f"{ready(driver)}; stop with Ctrl-C")
 
-        run(
-            Path(app) if app else None, home_of(home), load().spark, stopping=lambda: bool(stop), step=step,
-            told=_told_json if as_json else _told, up=up,
-        )  # fmt: skip
+        def told(done: Done) -> None:
+            click.echo(json.dumps(asdict(done)) if as_json else execution(done))
+            sys.stdout.flush()
 
-
-def _told_json(done: Done) -> None:
-    click.echo(json.dumps(asdict(done)))
-    sys.stdout.flush()
-
-
-def _told(done: Done) -> None:
-    index = ", by index" if done.indexed else ""
-    left_out = f"; {done.left_out:,} rows left out: {done.reason}" if done.left_out else ""
-    click.echo(
-        f"{done.channel} #{done.execution}: {done.publications:,} publications x {done.subscriptions:,} subscriptions "
-        f"-> {done.results:,} results, {done.rows:,} rows, {done.took_s:.2f} s{index}{left_out}"
-    )
+        run(PipelineProcess(str(home_of(home)), app), step=step, told=told, up=up)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import answer, home_option
-from trimtab.fleet.protocol import coding
-from trimtab.fleet.protocol.admin_verbs import Resume
+from trimtab.cli.fleet import home_option, with_operator
 
 
 @click.command()
@@ -15,8 +13,8 @@ from trimtab.fleet.protocol.admin_verbs import Resume
 @output.json_option
 def resume(home: str | None, as_json: bool) -> None:
     """The controller goes on where it was paused."""
-    said = answer(home, Resume())
+    with_operator(home, lambda operator: operator.resume())
     if as_json:
-        output.print_json(coding.plain(said))
+        output.print_json({"paused": ""})
     else:
         click.echo("the controller goes on")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import answer, home_option
+from trimtab.cli.fleet import home_option, reason_option, with_operator
 from trimtab.fleet.protocol import coding
-from trimtab.fleet.protocol.admin_verbs import StopPlan
 
 
 @click.command()
-@click.option("--reason", default="", help="Why, for the record.")
+@reason_option
 @home_option
 @output.json_option
 def stop(reason: str, home: str | None, as_json: bool) -> None:
@@ -19,11 +18,11 @@ def stop(reason: str, home: str | None, as_json: bool) -> None:
 
     Moves that have begun come to their end.
     """
-    said = answer(home, StopPlan(reason))
+    stopped = with_operator(home, lambda operator: operator.stop(reason))
     if as_json:
-        output.print_json(coding.plain(said))
+        output.print_json(coding.plain(stopped))
     else:
-        if said.plan is not None:
-            click.echo(f"plan {said.plan} stops: {said.moved} have moved, {said.moving} are moving still")
-        for broker in said.stay:
+        if stopped.plan is not None:
+            click.echo(f"plan {stopped.plan} stops: {stopped.moved} have moved, {stopped.moving} are moving still")
+        for broker in stopped.stay:
             click.echo(f"{broker} was to be removed, and stays")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import answer, home_of, home_option
+from trimtab.cli.fleet import home_of, home_option, with_operator
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,10 +30,9 @@ def subscribe(
 ) -> None:  # fmt: skip
     """Subscribe to CHANNEL with these parameters and print its results."""
     from trimtab.errors import BadInput, UnknownName
-    from trimtab.fleet.protocol.admin_verbs import ListChannels
     from trimtab.fleet.protocol.types import parse_text
 
-    known = answer(home, ListChannels()).entries
+    known = {row.channel: row for row in with_operator(home, lambda operator: operator.channels())}
     if channel not in known:
         raise UnknownName("channel", channel, sorted(known))
     types = known[channel].parameters

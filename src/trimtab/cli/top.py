@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import TYPE_CHECKING
 
 import click
 
 from trimtab.cli import output
-from trimtab.cli.brokers import BROKER_COLUMNS, broker_cells, broker_rows
-from trimtab.cli.fleet import home_option, with_fleet
-from trimtab.cli.topics import TOPIC_COLUMNS, topic_rows
+from trimtab.cli.brokers import BROKER_COLUMNS, broker_cells
+from trimtab.cli.fleet import home_option, with_operator
+from trimtab.cli.topics import TOPIC_COLUMNS
 from trimtab.fleet.protocol import coding
-from trimtab.fleet.protocol.admin_verbs import ListBrokers, ListMoves, ListTopics
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from trimtab.cli.fleet import Ask
+    from trimtab.fleet.operator import Operator
+    from trimtab.fleet.operator.tables import Overview
 
 
 @click.command()
@@ -28,45 +29,34 @@ if TYPE_CHECKING:
 @output.json_option
 def top(every: float, rounds: int | None, home: str | None, as_json: bool) -> None:
     """Brokers, busiest topics and moves under way, every second. With --json, a line per round."""
-    with_fleet(home, lambda ask: _watch(ask, every, rounds, as_json))
+    with_operator(home, lambda operator: _watch(operator, every, rounds, as_json))
 
 
-async def _watch(ask: Ask, every: float, rounds: int | None, as_json: bool) -> None:
-    import json
-
+async def _watch(operator: Operator, every: float, rounds: int | None, as_json: bool) -> None:
     from rich.live import Live
-
-    async def look() -> tuple[list, list, list]:  # type: ignore[type-arg]
-        found = await ask(ListBrokers(reports=True))
-        topics = (await ask(ListTopics())).entries
-        moves = (await ask(ListMoves(most=5))).moves
-        return broker_rows(found), topic_rows(topics, found.reports), [coding.plain(each) for each in moves]
 
     done = 0
     if as_json:
         while rounds is None or done < rounds:
-            brokers, topics, moves = await look()
-            click.echo(json.dumps({"at": time.time(), "brokers": brokers, "topics": topics, "moves": moves}))
+            click.echo(json.dumps({"at": time.time(), **coding.plain(await operator.overview())}))
             done += 1
             if done != rounds:
                 await asyncio.sleep(every)
         return
-    with Live(_screen(*await look()), refresh_per_second=4, screen=False) as live:
+    with Live(_screen(await operator.overview()), refresh_per_second=4, screen=False) as live:
         while rounds is None or done < rounds:
-            live.update(_screen(*await look()))
+            live.update(_screen(await operator.overview()))
             done += 1
             if done != rounds:
                 await asyncio.sleep(every)
 
 
-def _screen(brokers: list, topics: list, moves: list) -> Group:  # type: ignore[type-arg]
+def _screen(seen: Overview) -> Group:
     from rich.console import Group
 
-    busiest = sorted(topics, key=lambda row: -(row["in_per_s"] + row["out_per_s"]))[:15]
-    last = [
-        f"{m['unit']} {m['topic'] or m['client']}: {m['source']} -> {m['target']}, {m['phase']} {m['reason']}"
-        for m in moves
-    ]
+    brokers, topics = seen.brokers, seen.topics
+    busiest = sorted(topics, key=lambda row: -(row.in_per_s + row.out_per_s))[:15]
+    last = [f"{move.key}: {move.source} -> {move.target}, {move.phase} {move.reason}" for move in seen.moves]
     return Group(
         output.table(f"{len(brokers)} brokers", BROKER_COLUMNS, [broker_cells(row) for row in brokers], left=range(3)),
         output.table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,9 +83,9 @@ async def _up(home: Path, size: Size, tls: bool | None, app: str | None, measure
             await launch.ready(names)
             if spark:
                 bar.update(step, description="starting Spark")
-                await launch.start_pipeline(Path(app) if app else None)
+                await launch.start_pipeline(Path(app) if app else None, config.spark)
         for number in range(size.controllers):
-            launch.start_controller(f"controller-{number + 1}")
+            launch.start_controller(f"controller-{number + 1}", settings=asdict(config.control))
         await launch.serve_hosts()
         stopped = told_to_stop()
         show(launch, as_json)

@@ -2,125 +2,115 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from trimtab.cli import output
-from trimtab.cli.fleet import home_of, home_option
+from trimtab.cli.decisions import as_json_value
+from trimtab.cli.fleet import home_option, with_operator
+from trimtab.cli.plan_table import levels
+from trimtab.model.key import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from trimtab.control.record import Record
+    from trimtab.fleet.operator import Operator
+    from trimtab.fleet.protocol.plans import BindingRecord, DecisionRecord, OutcomeRecord, PlanRecord, QuestionRecord
 
 
 @click.command()
-@click.argument("move")
+@click.argument("what", nargs=-1, required=True)
 @click.option("--replay", is_flag=True, help="Decide again from what was kept, and compare; exit code 1 if it differs.")
 @home_option
 @output.json_option
-def why(move: str, replay: bool, home: str | None, as_json: bool) -> None:
-    """Why MOVE was made: the number of a decision or plan, the id of a move, or the client that it moved."""
+def why(what: tuple[str, ...], replay: bool, home: str | None, as_json: bool) -> None:
+    """Why WHAT was moved: a topic, a client, TOPIC CLIENT of a link, a move's id, or the number of a decision."""
 
-    async def look(record: Record) -> tuple[dict[str, Any], int | None, bool | None]:
-        said, at = await record.find(move)
-        same = (await record.replay(said["question"]["number"]))[1] if replay else None
-        return said, at, same
+    async def look(operator: Operator) -> tuple[DecisionRecord, int | None, bool | None]:
+        decision, at = await operator.find_decision(" ".join(what))
+        return decision, at, await _same_again(operator, decision) if replay else None
 
-    said, at, same = with_record(home, look)
+    decision, at, same = with_operator(home, look)
     if as_json:
-        kept = {name: said[name] for name in ("question", "plan", "why_not", "outcome")}
-        output.print_json(kept | {"step": at, "same_again": same})
+        output.print_json(as_json_value(decision) | {"step": at, "same_again": same})
     else:
-        _show(said, at)
+        _show(decision, at)
         if same is not None:
             click.echo("decided again from what was kept: " + ("the same" if same else "NOT the same"))
     if same is False:
         raise SystemExit(1)
 
 
-def with_record(home: str | None, work: Callable[[Record], Awaitable[Any]]) -> Any:
-    """Run ``work`` on the decision log of the fleet in ``home``."""
+async def _same_again(operator: Operator, decision: DecisionRecord) -> bool:
+    from trimtab.control.replay import replay
 
-    async def run() -> Any:
-        from trimtab.control.record import Record
-        from trimtab.fleet.protocol.streams import CONTROL
-        from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
-        from trimtab.fleet.site.launch import admin_connection
-
-        connection = await admin_connection(Fleet.load(home_of(home) / FLEET_FILE))
-        try:
-            return await work(Record(connection, await connection.jetstream().key_value(CONTROL)))
-        finally:
-            await connection.close()
-
-    return asyncio.run(run())
+    return (await replay(operator.connection, decision))[1]
 
 
-def _show(said: dict[str, Any], at: int | None) -> None:
-    question, plan, outcome = said["question"], said["plan"], said["outcome"] or {}
+def _show(decision: DecisionRecord, at: int | None) -> None:
+    question, plan, outcome = decision.question, decision.plan, decision.outcome
     rows = [
-        ("decided", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(question["at"]))),
-        ("because", "\n".join(question["reasons"])),
+        ("decided", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(question.at))),
+        ("because", "\n".join(question.reasons)),
     ]
     if plan is None:
-        rows.append(("nothing moved", said["why_not"]))
+        rows.append(("nothing moved", decision.why_not))
     else:
-        before, then, seen = plan["before"], plan["predicted"], outcome.get("measured")
         rows += [
-            ("binding", _binding(plan.get("binding"), outcome.get("binding"))),
-            ("policy", plan["policy"]),
-            ("allowed", _allowed(question, plan["left"])),
-            ("before", _levels(before)), ("predicted", _levels(then)),
-            ("measured", _levels(seen) if seen else _not_measured(outcome)),
+            ("binding", _binding(plan.binding, outcome.binding if outcome else None)),
+            ("policy", plan.policy), ("allowed", _allowed(question, plan.left)),
+            ("before", levels(plan.before)), ("predicted", levels(plan.predicted)), *_measured(outcome),
+            ("moves", _moves(plan, outcome.states if outcome else [])),
         ]  # fmt: skip
-        if outcome.get("said") and outcome.get("said_before"):
-            told = f"spread {outcome['said_before']['spread']:.3f} -> {outcome['said']['spread']:.3f}"
-            rows.append(("as brokers say", f"{told}, with all that passes through them"))
-        if outcome.get("helped") is not None:
-            rows.append(("it helped", "yes" if outcome["helped"] else "no, not half of what was predicted"))
-        states = outcome.get("states", [])
-        count = {state: states.count(state) for state in dict.fromkeys(states)}
-        rows.append(("moves", ", ".join(f"{number:,} {state}" for state, number in count.items()) or "under way"))
-        if outcome.get("stopped"):
-            rows.append(("the rest", f"dropped: {outcome['stopped']}"))
+        if outcome is not None and outcome.stopped:
+            rows.append(("the rest", f"dropped: {outcome.stopped}"))
         if at is not None:
-            client, source, target = plan["steps"][at]
+            step, states = plan.steps[at], outcome.states if outcome else []
             state = states[at] if at < len(states) else "under way"
-            rows.append(("this one", f"{client} from {source or 'a broker that was away'} to {target}: {state}"))
-    output.print_table(f"decision {question['number']}", ["", ""], rows, left=range(2))
+            source = step.source or "a broker that was not alive"
+            rows.append(("this one", f"{step.key} from {source} to {step.target}: {state}"))
+    output.print_table(f"decision {question.number}", ["", ""], rows, left=range(2))
 
 
-def _binding(said: dict[str, Any] | None, measured: float | None) -> str:
+def _measured(outcome: OutcomeRecord | None) -> list[tuple[str, str]]:
+    if outcome is None:
+        return [("measured", "not yet")]
+    never = f"never: {outcome.unmeasured}" if outcome.unmeasured else "not yet"
+    rows = [("measured", levels(outcome.measured) if outcome.measured else never)]
+    if outcome.said and outcome.said_before:
+        spread = f"spread {outcome.said_before.spread:.3f} -> {outcome.said.spread:.3f}"
+        rows.append(("as brokers say", f"{spread}, with all that passes through them"))
+    if isinstance(outcome.helped, bool):
+        rows.append(("it helped", "yes" if outcome.helped else "no, not half of what was predicted"))
+    return rows
+
+
+def _moves(plan: PlanRecord, states: list[str]) -> str:
+    """``3 topics and 12 clients: 14 moved, 1 failed``."""
+    count = {state: states.count(state) for state in dict.fromkeys(states)}
+    became = ", ".join(f"{number:,} {state}" for state, number in count.items()) or "under way"
+    return f"{counted(step.key for step in plan.steps)}: {became}"
+
+
+def _binding(binding: BindingRecord | None, measured: float | None) -> str:
     """What there was least of, then as predicted, then as measured."""
-    if said is None:
-        return "that everybody has a home"
-    load = said["resource"] == "load"
-    figures = [said["now"], said["predicted"], *([measured] if measured is not None else [])]
-    told = [f"{each:.2f} x the mean" if load else f"{each:.0%}" for each in figures]
+    if binding is None:
+        return "that everything has a broker"
+    load = binding.resource == "load"
+    figures = [binding.now, binding.predicted, *([measured] if measured is not None else [])]
+    shown = [f"{each:.2f} x the mean" if load else f"{each:.0%}" for each in figures]
     names = ("", " as predicted", " as measured")
-    return f"{said['resource']} of {said['broker']}: " + ", ".join(map("".join, zip(told, names, strict=False)))
+    return f"{binding.resource} of {binding.broker}: " + ", ".join(map("".join, zip(shown, names, strict=False)))
 
 
-def _allowed(question: dict[str, Any], left: int) -> str:
-    if question["leaving"]:
-        return f"everybody off '{question['leaving']}', and nobody else"
-    if question["only_lost"]:
-        return "whoever had no home, and nobody else"
-    told = [f"{question['most']:,} moves" + (f", {left:,} more were wanted" if left else "")]
-    if question["frozen"]:
-        told.append(f"{len(question['frozen']):,} clients had moved not long ago")
-    if question["unfit"]:
-        told.append(f"nobody to {', '.join(question['unfit'])}, where there was trouble")
-    return "; ".join(told)
-
-
-def _not_measured(outcome: dict[str, Any]) -> str:
-    return f"never: {outcome['unmeasured']}" if outcome.get("unmeasured") else "not yet"
-
-
-def _levels(said: dict[str, float]) -> str:
-    return f"highest load {said['max_load']:,.0f} bytes/s, mean {said['mean']:,.0f}, spread {said['spread']:.3f}"
+def _allowed(question: QuestionRecord, left: int) -> str:
+    if question.leaving:
+        return f"everything off '{question.leaving}', and nothing else"
+    if question.only_lost:
+        return "whatever had no broker, and nothing else"
+    rules = [f"{question.most:,} moves" + (f", {left:,} more were wanted" if left else "")]
+    if question.frozen:
+        rules.append(f"{counted(question.frozen)} had moved not long ago")
+    if question.unfit:
+        rules.append(f"nothing to {', '.join(question.unfit)}, cordoned or in trouble")
+    return "; ".join(rules)

@@ -18,7 +18,7 @@ from trimtab.control.fleet_view import FleetView
 from trimtab.control.goals.evenness import policy_named
 from trimtab.control.lease import RENEW_S, LeaderLease
 from trimtab.control.outcome import Outcome
-from trimtab.control.plan import Levels, Plan, counted
+from trimtab.control.plan import Levels, Plan
 from trimtab.control.plan_runner import PlanRunner
 from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
 from trimtab.control.question import Question
@@ -30,6 +30,7 @@ from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.admin_verbs import ListMoves, MoveOrder, StartMoves
 from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.migrate.move import Phase
+from trimtab.model.key import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
     from nats.aio.subscription import Subscription
 
-    from trimtab.control.fleet_view import FleetState
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
+    from trimtab.fleet.operator.state import FleetState
 
 log = logging.getLogger("trimtab.controller")
 TICK_S: Final = 0.2  # between looks at moves, and at who is there
@@ -306,6 +307,7 @@ class Controller:
         view, loop, doing = self._view, self.runner.loop, self.runner.progress
         return {
             "leader": self.name, "at": time.time(), "says": self._last_said,
+            "policy": self.settings.policy,
             "paused": self.paused, "findings": [str(each) for each in loop.found], "why_not": loop.why_not,
             "measured": view.at if view else None,
             "waiting": self.fleet.waiting() if self.fleet else {},

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from trimtab.control.view import View
+from trimtab.fleet.operator.state import FleetState
 from trimtab.fleet.protocol import wire
-from trimtab.fleet.protocol.admin_verbs import ListBrokers, ListClients, ListCordons, ListLinks, ListTopics
-from trimtab.fleet.protocol.registry import entry_key
-from trimtab.model.key import Key, RoutingTable
+from trimtab.fleet.protocol.admin_verbs import ListBrokers
+from trimtab.fleet.protocol.names import STOCK
+from trimtab.model.key import Key
 from trimtab.model.workload import Brokers, Clients, Workload
 
 if TYPE_CHECKING:
@@ -21,65 +22,13 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
 
     from trimtab.control.record import Record
-    from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
+    from trimtab.fleet.protocol.entries import Topic
     from trimtab.model.ids import Ids
+    from trimtab.model.key import RoutingTable
     from trimtab.model.workload import Topics
     from trimtab.observe.snapshot import Snapshot
 
 OLD_S: Final = 30.0  # age at which a measurement is no longer used
-
-
-@dataclass(frozen=True, slots=True)
-class FleetState:
-    """What the keeper knows."""
-
-    alive: list[str]
-    brokers: dict[str, BrokerEntry]
-    topics: dict[str, Topic]
-    clients: dict[str, ClientEntry]
-    links: dict[str, LinkEntry]  # by CLIENT.TOPIC
-    cordoned: dict[str, CordonEntry]
-
-    @classmethod
-    async def ask(cls, connection: Nats) -> FleetState:
-        brokers = await wire.ask(connection, ListBrokers(), 5.0)
-        topics = await wire.ask(connection, ListTopics(), 5.0)
-        clients = await wire.ask(connection, ListClients(), 5.0)
-        links = await wire.ask(connection, ListLinks(), 5.0)
-        cordoned = await wire.ask(connection, ListCordons(), 5.0)
-        return cls(
-            cordoned.alive, brokers.entries, topics.entries, clients.entries, links.entries, cordoned.entries
-        )  # fmt: skip
-
-    def routing(self) -> RoutingTable:
-        """Every key that has a broker."""
-        brokers = {Key("client", "", name): each.home for name, each in self.clients.items()}
-        for name, topic in self.topics.items():
-            if topic.unit == "topic":
-                brokers[Key("topic", name, "")] = topic.broker
-        for name, link in self.links.items():
-            key = entry_key(f"link.{name}")
-            if key is not None and link.broker and key.topic in self.topics and self.topics[key.topic].unit == "link":
-                brokers[key] = link.broker
-        return RoutingTable({name: topic.unit for name, topic in self.topics.items()}, brokers)
-
-    def waiting(self) -> dict[str, str]:
-        """Persistent topics whose broker is not alive: they wait for it, since their messages are stored there."""
-        alive = set(self.alive)
-        return {
-            name: topic.broker
-            for name, topic in self.topics.items()
-            if topic.persistent and topic.broker not in alive
-        }  # fmt: skip
-
-    def movable(self) -> dict[Key, str]:
-        """All keys but those that wait for their broker."""
-        waiting = self.waiting()
-        return {key: broker for key, broker in self.routing().brokers.items() if key.topic not in waiting}
-
-    def open(self) -> list[str]:
-        """Brokers that keys may go to: alive, and not cordoned unless all are."""
-        return [name for name in self.alive if name not in self.cordoned] or self.alive
 
 
 class FleetView:
@@ -116,6 +65,21 @@ def live_view(snapshot: Snapshot, state: FleetState, leaving: Mapping[str, float
     # One that is to be removed and is empty counts as gone.
     alive = [name for name in state.alive if name not in (leaving or ()) or name in used]
     return View.of(measured, _counting(state, measured), alive)
+
+
+def live_workload(snapshot: Snapshot, state: FleetState) -> tuple[Workload, dict[Key, str]]:
+    """The running fleet as a workload with the brokers that are alive, and the broker of every key that was measured;
+    empty where that broker is not alive. Plain clients are listed where they are connected."""
+    view = live_view(snapshot, state)
+    workload, alive = view.workload, set(view.brokers)
+    topics, clients = {"", *workload.topics.ids}, {"", *workload.clients.ids}
+    placed = {
+        key: broker if broker in alive else ""
+        for key, broker in sorted(state.routing().brokers.items())
+        if key.topic in topics and key.client in clients
+    }
+    stock = {Key("client", "", f"{STOCK}{broker}"): broker for broker in view.brokers}
+    return workload, placed | {key: broker for key, broker in stock.items() if key.client in clients}
 
 
 def _counting(state: FleetState, snapshot: Snapshot) -> RoutingTable:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from trimtab.model.key import Key
-from trimtab.model.placement import UNITS, UNPLACED
+from trimtab.model.placement import UNPLACED
 from trimtab.place.client.instance import Instance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from trimtab.control.view import View
     from trimtab.model.judgement import Load
     from trimtab.model.workload import Rows
@@ -100,13 +97,6 @@ class Plan:
             "binding": Binding(**values["binding"]) if values.get("binding") else None,
         }  # fmt: skip
         return cls(**(values | parts))
-
-
-def counted(keys: Iterable[Key]) -> str:
-    """``1 topic and 12 clients``."""
-    count = Counter(key.unit for key in keys)
-    parts = [f"{count[unit]:,} {unit}{'s' if count[unit] > 1 else ''}" for unit in UNITS if count[unit]]
-    return " and ".join(", ".join(parts).rsplit(", ", 1)) or "nothing"
 
 
 def in_order(view: View, target: Rows, most: int) -> Rows:

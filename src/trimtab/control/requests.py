@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.control.goals.evenness import policy_named
-from trimtab.control.plan import Levels, Plan, Step, counted
+from trimtab.control.plan import Levels, Plan, Step
 from trimtab.control.progress import MOVED
 from trimtab.control.question import Question
 from trimtab.errors import BadInput
+from trimtab.model.key import counted
 from trimtab.place.knobs import typed
 from trimtab.place.registry import full_name
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from trimtab.control.view import View
     from trimtab.fleet.protocol.admin_verbs import Rebalance
     from trimtab.model.key import Key
+
+
+NOTHING: Final = Levels(0.0, 0.0, 0.0)  # of a plan without a measurement
 
 
 def because(what: str, reason: str | None) -> tuple[str, ...]:
@@ -71,8 +75,10 @@ def back(at: float, view: View, plan: Plan, outcome: Mapping[str, Any], reason: 
     return by_hand(at, view, steps, reasons, "roll back")
 
 
-def by_hand(at: float, view: View, steps: tuple[Step, ...], reasons: tuple[str, ...], policy: str) -> Plan:
-    """A plan with steps that somebody else has chosen."""
+def by_hand(at: float, view: View | None, steps: tuple[Step, ...], reasons: tuple[str, ...], policy: str) -> Plan:
+    """A plan with steps that somebody else has chosen; without a view, nothing is known of loads."""
+    if view is None:
+        return Plan(0, at, reasons, policy, steps, NOTHING, NOTHING)
     then = view.placed({step.key: step.target for step in steps})
     return Plan(0, at, reasons, policy, steps, Levels.of(view.load()), Levels.of(view.load(then)))
 
@@ -95,5 +101,4 @@ def by_number(
         count[target] += 1
         steps.append(Step(key, brokers[key] if reasons else "", target))  # with reasons, its broker is alive still
     reasons = reasons or (f"{counted(lost)} without a broker, and no measurement to place them by",)
-    nothing = Levels(0.0, 0.0, 0.0)
-    return Plan(0, at, reasons, "by number", tuple(steps), nothing, nothing)
+    return Plan(0, at, reasons, "by number", tuple(steps), NOTHING, NOTHING)

@@ -12,6 +12,7 @@ from trimtab.control.decide import NoPlan, decide
 from trimtab.control.plan import Plan, Step
 from trimtab.control.progress import MOVED, MOVING
 from trimtab.errors import BadInput, NoLeader
+from trimtab.fleet.protocol import coding
 from trimtab.fleet.protocol.admin_verbs import (
     ApplyMoves,
     ControllerStatus,
@@ -26,14 +27,15 @@ from trimtab.fleet.protocol.admin_verbs import (
     Stopped,
     StopPlan,
 )
+from trimtab.fleet.protocol.plans import PlanRecord
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from trimtab.control.controller import Controller
-    from trimtab.control.fleet_view import FleetState
     from trimtab.control.question import Question
     from trimtab.control.view import View
+    from trimtab.fleet.operator.state import FleetState
     from trimtab.fleet.protocol.request import Handler
 
     Q = TypeVar("Q")
@@ -78,9 +80,8 @@ class ControlService:
     async def _status(self, _: GetStatus) -> ControllerStatus:
         """At once, whatever else is going on."""
         self._refuse_unless_leading()
-        state = self._controller.state()
-        del state["memory"]
-        return ControllerStatus(**state, leaving=sorted(self._controller.runner.loop.leaving))
+        state = self._controller.state() | {"leaving": sorted(self._controller.runner.loop.leaving)}
+        return coding.from_plain(state, ControllerStatus)
 
     async def _pause(self, request: Pause) -> Paused:
         self._controller.paused = request.reason or "by hand"
@@ -133,7 +134,7 @@ class ControlService:
                 reasons = requests.leaves(name, request.reason)
                 plan = requests.by_number(time.time(), fleet.movable(), others, reasons)
                 assert plan is not None
-                return PlanReply((await controller.begin_by_hand(plan)).as_json(), applied=True)
+                return PlanReply(_record(await controller.begin_by_hand(plan)), applied=True)
             question = requests.empty(self._next_number, time.time(), controller.settings, name, request.reason)
             unfit = tuple(each for each in _cordoned(view, fleet) if each != name)
             return await self._decide(view, replace(question, unfit=unfit), apply=True)
@@ -152,13 +153,13 @@ class ControlService:
             controller.runner.loop.number = question.number
             await controller.record.decided(view, question, made)
             await controller.begin(made, by_hand=True)
-        return PlanReply(made.as_json(), applied=applied)
+        return PlanReply(_record(made), applied=applied)
 
     async def _apply(self, request: ApplyMoves) -> PlanReply:
         """One plan, with progress, stop and roll-back."""
         if request.apply:
             self._refuse_if_busy()
-        view, fleet = await self._fresh_view()
+        view, fleet = await self._controller.fleet_view.look(self._controller.runner.loop.leaving)
         brokers = fleet.routing().brokers
         steps = []
         for order in request.moves:
@@ -171,22 +172,22 @@ class ControlService:
         reasons = requests.because("a placement is applied", request.reason)
         plan = requests.by_hand(time.time(), view, tuple(steps), reasons, "apply")
         if not request.apply or not steps:
-            return PlanReply(plan.as_json(), applied=False)
-        return PlanReply((await self._controller.begin_by_hand(plan)).as_json(), applied=True)
+            return PlanReply(_record(plan), applied=False)
+        return PlanReply(_record(await self._controller.begin_by_hand(plan)), applied=True)
 
     async def _roll_back(self, request: RollBack) -> PlanReply:
         self._refuse_if_busy()
         (view, _), which, record = await self._fresh_view(), request.plan, self._controller.record
         for number in [which] if which is not None else reversed(await record.numbers()):
             known = await record.decision(number)
-            if known["plan"] and "states" in (known["outcome"] or {}):
+            if known["plan"] and (known["outcome"] or {}).get("states"):
                 break
         else:
             raise BadInput("no plan has been carried out that could be taken back")
-        if not known["plan"] or "states" not in (known["outcome"] or {}):
+        if not known["plan"] or not (known["outcome"] or {}).get("states"):
             raise BadInput(f"decision {number} has moved nothing: there is nothing to take back")
         plan = requests.back(time.time(), view, Plan.from_json(known["plan"]), known["outcome"], request.reason)
-        return PlanReply((await self._controller.begin_by_hand(plan)).as_json(), applied=True)
+        return PlanReply(_record(await self._controller.begin_by_hand(plan)), applied=True)
 
     async def _stop(self, request: StopPlan) -> Stopped:
         runner = self._controller.runner
@@ -199,6 +200,10 @@ class ControlService:
         await self._controller.save()
         moved, moving = (doing.count(name) if doing else 0 for name in (MOVED, MOVING))
         return Stopped(doing.plan.number if doing else None, leaving, moved, moving)
+
+
+def _record(plan: Plan) -> PlanRecord:
+    return coding.from_plain(plan.as_json(), PlanRecord)
 
 
 def _cordoned(view: View, fleet: FleetState) -> tuple[str, ...]:

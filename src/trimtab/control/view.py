@@ -97,6 +97,12 @@ class View:
                 then[self.rows[key]] = brokers[broker]
         return then
 
+    @property
+    def workload(self) -> Workload:
+        """The workload as it was measured, with the brokers that are alive."""
+        known = self.snapshot.workload
+        return Workload(known.topics, known.clients, self._brokers(), known.links)
+
     # Loads.
 
     @cached_property

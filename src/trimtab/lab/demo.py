@@ -25,8 +25,8 @@ import trimtab as package
 from trimtab.control.decide import warm_up
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import subjects, wire
-from trimtab.fleet.protocol.admin_verbs import ControllerStatus, GetStatus, ListChannels, ListMoves, Resume
+from trimtab.fleet.operator import Operator
+from trimtab.fleet.protocol import subjects
 from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.fleet.protocol.types import subscription_id
 from trimtab.fleet.sdk.client import connect
@@ -38,6 +38,7 @@ from trimtab.migrate.move import Phase
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from trimtab.fleet.protocol.admin_verbs import ControllerStatus
     from trimtab.fleet.sdk.client import Client
     from trimtab.fleet.sdk.results import Result
     from trimtab.lab.demo_show import Script
@@ -83,7 +84,7 @@ async def run(
             show.enter("compiling, the first time")
             await asyncio.to_thread(warm_up, "trim")
             for number in (1, 2):  # the second one stands by
-                launch.start_controller(f"controller-{number}", "--paused")
+                launch.start_controller(f"controller-{number}", paused=True)
             show.enter("starting Spark")
             play = _Play(launch, show, City(seed, script.clients), stack, names)
             await asyncio.gather(launch.start_pipeline(manifest), play.connect())
@@ -180,8 +181,8 @@ class _Play:
 
     async def subscribe(self) -> None:
         turn = asyncio.Semaphore(8)
-        channels = await wire.ask(await self._launch.admin(), ListChannels())
-        self._period_s = {name: each.period_s for name, each in channels.entries.items()}
+        channels = await (await self._operator()).channels()
+        self._period_s = {row.channel: row.period_s for row in channels}
 
         async def one(number: int, client: Client) -> None:
             async with turn:
@@ -224,7 +225,7 @@ class _Play:
             await self._until_warm()
             await self._phase(WARMING, script.warm_s)
             await self._phase("skewed", script.skewed_s)
-            await wire.ask(await self._launch.admin(), Resume(), 3.0)
+            await (await self._operator()).resume()
             await self._phase("trimmed", script.trimmed_s)
             self._rush = RUSH
             await self._phase("rush", script.rush_s)
@@ -250,8 +251,11 @@ class _Play:
             self._show.marks.append((self._show.elapsed_s, name))
         await asyncio.sleep(seconds)
 
+    async def _operator(self) -> Operator:
+        return Operator(await self._launch.admin())
+
     async def _status(self) -> ControllerStatus:
-        return await wire.ask(await self._launch.admin(), GetStatus(), 3.0)
+        return await (await self._operator()).status(3.0)
 
     async def _until_warm(self) -> None:
         """Every channel has been executed, and the fleet was measured."""
@@ -297,7 +301,7 @@ class _Play:
             owed -= int(owed)
 
     async def _watch(self) -> None:
-        admin = await self._launch.admin()
+        operator = await self._operator()
         while True:
             with contextlib.suppress(BadInput, Unreachable):
                 said = await self._status()
@@ -309,7 +313,7 @@ class _Play:
                             said.brokers, dict(homes), said.says, self._show.delivered,
                         )
                     )  # fmt: skip
-                moves = (await wire.ask(admin, ListMoves(most=100_000), 5.0)).moves
+                moves = await operator.moves(100_000)
                 self._show.migrations = sum(each.phase == Phase.DONE for each in moves)
             await asyncio.sleep(0.5)
 

@@ -22,19 +22,16 @@ import numpy as np
 
 from trimtab.errors import BadInput, BadKnob, Unreachable
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import wire
-from trimtab.fleet.protocol.admin_verbs import ListChannels
+from trimtab.fleet.operator import Operator
 from trimtab.fleet.protocol.types import subscription_id
 from trimtab.fleet.sdk.client import connect
-from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
-from trimtab.fleet.site.launch import admin_connection
 from trimtab.lab.worlds.city import CHANNELS, City
 from trimtab.model.positions import EARTH_KM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from trimtab.fleet.protocol.admin_verbs import ChannelState
+    from trimtab.fleet.operator.tables import ChannelRow
     from trimtab.fleet.sdk.client import Client
     from trimtab.fleet.sdk.results import ChannelSubscription, Result
 
@@ -138,16 +135,13 @@ async def run(
     return outcome
 
 
-async def _fleet(home: Path) -> tuple[list[str], dict[str, ChannelState]]:
+async def _fleet(home: Path) -> tuple[list[str], dict[str, ChannelRow]]:
     """Brokers that are up, and channels."""
-    connection = await admin_connection(Fleet.load(home / FLEET_FILE))
-    try:
-        known = await wire.ask(connection, ListChannels())
-    finally:
-        await connection.close()
-    if not known.alive:
+    async with Operator.open(home) as operator:
+        alive, channels = await operator.alive(), await operator.channels()
+    if not alive:
         raise Unreachable(f"no broker of the fleet in {home} is up")
-    return sorted(known.alive), known.entries
+    return sorted(alive), {row.channel: row for row in channels}
 
 
 async def _tell(outcome: Outcome, report: Callable[[Outcome], None]) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from trimtab.errors import Unreachable
-from trimtab.fleet.protocol import wire
-from trimtab.fleet.protocol.admin_verbs import ListMoves, StartMoves
+from trimtab.fleet.operator import Operator
 from trimtab.fleet.sdk.client import Client, connect
 from trimtab.fleet.site import server
 from trimtab.fleet.site.launch import LOOPBACK, Launch
 from trimtab.lab.delay import Delays
-from trimtab.migrate.move import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,26 +85,16 @@ class LiveFleet:
         }
         return connect(self.home, name=name, home=site, addresses=addresses)
 
+    async def operator(self) -> Operator:
+        return Operator(await self.launch.admin())
+
     async def ask(self, request: Request[R], timeout_s: float = 10.0, *, broker: str = "") -> R:
-        return await wire.ask(await self.launch.admin(), request, timeout_s, broker=broker)
+        return await (await self.operator()).ask(request, timeout_s, broker=broker)
 
     async def start_moves(self, moves: Iterable[MoveOrder]) -> list[str]:
         """Ids of the moves begun."""
-        return (await self.ask(StartMoves(list(moves)))).moves
+        return await (await self.operator()).start_moves(moves)
 
     async def finished(self, ids: Iterable[str], limit_s: float = 120.0) -> list[MoveRecord]:
         """The records of moves when all of them are over."""
-        wanted = list(ids)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + limit_s
-        while True:
-            records: list[MoveRecord] = []
-            with contextlib.suppress(Unreachable):  # a keeper that was killed comes back
-                for at in range(0, len(wanted), 200):
-                    records += (await self.ask(ListMoves(wanted[at : at + 200]))).moves
-            over = [record for record in records if Phase(record.phase).over]
-            if len(over) == len(wanted):
-                return records
-            if loop.time() > deadline:
-                raise TimeoutError(f"{len(wanted) - len(over)} of {len(wanted)} moves are not over after {limit_s:g} s")
-            await asyncio.sleep(0.05)
+        return await (await self.operator()).finished(list(ids), limit_s=limit_s)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from trimtab.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Unit = Literal["topic", "client", "link"]  # what must stay together
 UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
@@ -36,6 +37,13 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.unit} {self.name}"
+
+
+def counted(keys: Iterable[Key]) -> str:
+    """``1 topic and 12 clients``."""
+    count = Counter(key.unit for key in keys)
+    parts = [f"{count[unit]:,} {unit}{'s' if count[unit] > 1 else ''}" for unit in UNITS if count[unit]]
+    return " and ".join(", ".join(parts).rsplit(", ", 1)) or "nothing"
 
 
 class Routing(ABC):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trimtab.control.goals.goal import Change, Finding, Kind
-from trimtab.control.plan import counted
+from trimtab.model.key import counted
 from trimtab.model.placement import UNPLACED
 from trimtab.place.client.homes import Homes
 

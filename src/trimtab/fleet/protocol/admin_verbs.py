@@ -15,6 +15,7 @@ from trimtab.fleet.protocol.entries import (
     MoveRecord,
     Topic,
 )
+from trimtab.fleet.protocol.plans import PlanRecord, ProgressRecord
 from trimtab.fleet.protocol.request import AdminRequest, Done
 from trimtab.model.key import Key
 from trimtab.observe.report import BrokerReport
@@ -200,11 +201,12 @@ class ControllerStatus(msgspec.Struct):
     load: dict[str, Any] | None
     brokers: dict[str, float]  # load
     at_once: int
-    progress: dict[str, Any] | None
+    progress: ProgressRecord | None
     left_s: float | None
     leaving: list[str]  # brokers that are being emptied
     waiting: dict[str, str]  # persistent topics -> broker that they wait for
     cordoned: list[str]  # brokers that nothing is placed at
+    policy: str = ""
 
 
 class GetStatus(AdminRequest[ControllerStatus]):
@@ -228,7 +230,7 @@ class Resume(AdminRequest[Paused]):
 
 
 class PlanReply(msgspec.Struct, omit_defaults=True):
-    plan: dict[str, Any] | None
+    plan: PlanRecord | None
     applied: bool
     why_not: str = ""
 

@@ -11,21 +11,23 @@ from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from trimtab.errors import BadInput, NotStartedHere, Unreachable
+from trimtab.fleet.broker.capacity import Capacity
+from trimtab.fleet.hub.settings import HubSettings
 from trimtab.fleet.protocol import coding, names, wire
 from trimtab.fleet.protocol.admin_verbs import AddBroker, BrokerUrls, ForgetBroker, ListBrokers, RemoveBroker
 from trimtab.fleet.protocol.entries import BrokerEntry
-from trimtab.fleet.protocol.request import Done
 from trimtab.fleet.site import server
-from trimtab.fleet.hub.settings import HubSettings
-from trimtab.fleet.broker.capacity import Capacity
 from trimtab.fleet.site.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, read_secret, write_secret
 from trimtab.fleet.site.lock import lock
+from trimtab.fleet.site.processes import ControllerProcess, PipelineProcess, write_settings
 from trimtab.fleet.site.server import Address, Front
 from trimtab.fleet.site.supervisor import Child, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from trimtab.fleet.protocol.request import Done
 
 LOOPBACK: Final = "127.0.0.1"
 READY_S: Final = 20.0
@@ -99,16 +101,21 @@ class Launch:
         settings = coding.to_json(self.hub_settings).decode()
         self._python("keeper", "trimtab.fleet.hub.keeper", str(self.home), str(self.executors), settings)
 
-    def start_controller(self, name: str = "controller", *options: str) -> None:
-        """One that leads, or stands by, in a process of its own."""
-        self._python(name, "trimtab.cli.main", "controller", "--home", str(self.home), *options)
+    def start_controller(
+        self, name: str = "controller", *, paused: bool = False, settings: dict[str, Any] | None = None
+    ) -> None:
+        """One that leads, or stands by, in a process of its own. Without ``settings``, those of trimtab.toml."""
+        self._process(name, "trimtab.control.process", ControllerProcess(str(self.home), settings, paused))
 
-    async def start_pipeline(self, manifest: Path | None = None) -> None:
-        """The data cluster, of an application if there is one, in a process of its own; returns when it serves."""
+    async def start_pipeline(self, manifest: Path | None = None, spark: dict[str, str] | None = None) -> None:
+        """The data cluster, of an application if there is one, in a process of its own; returns when it serves.
+
+        Without settings of ``spark``, it uses those of trimtab.toml.
+        """
         ready = self.home / "pipeline" / "ready"
         ready.unlink(missing_ok=True)
-        what = [str(manifest.resolve())] if manifest is not None else []
-        self._python("pipeline", "trimtab.cli.main", "pipeline", *what, "--home", str(self.home))
+        application = str(manifest.resolve()) if manifest is not None else None
+        self._process("pipeline", "trimtab.pipeline.process", PipelineProcess(str(self.home), application, spark))
         child = self.supervisor.find("pipeline")
         while not ready.exists():
             if child.restarts:
@@ -274,6 +281,11 @@ class Launch:
             if child.restarts >= 3 or loop.time() > deadline:
                 raise BadInput(f"nats-server '{child.name}' does not start: {child.tail()}")
             await asyncio.sleep(0.01)
+
+    def _process(self, name: str, module: str, settings: ControllerProcess | PipelineProcess) -> None:
+        path = self.home / name / "process.json"
+        write_settings(path, settings)
+        self._python(name, module, str(path))
 
     def _python(self, name: str, module: str, *arguments: str) -> None:
         log = self.home / name / "log"

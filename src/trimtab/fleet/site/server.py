@@ -214,7 +214,8 @@ def store_config(
 
 
 def _accounts(fleet: Fleet, *, door: str | None = None, jetstream: bool = False) -> dict[str, Any]:
-    allowed = [*CLIENT_MAY["publish"]["allow"], *([subjects.raw(door, EVERY)] if door else [])]  # asked after the renaming
+    # Permissions are checked after subjects were renamed.
+    allowed = [*CLIENT_MAY["publish"]["allow"], *([subjects.raw(door, EVERY)] if door else [])]
     permissions = CLIENT_MAY | {"publish": {"allow": allowed}}
     app: dict[str, Any] = {
         "users": [

@@ -1,0 +1,36 @@
+"""Decides again from the data that was kept with a decision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trimtab.control.decide import NoPlan, decide
+from trimtab.control.plan import Plan
+from trimtab.control.question import Question
+from trimtab.control.view import View
+from trimtab.errors import BadInput
+from trimtab.fleet.operator.measurements import joined, reading
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.streams import DECISIONS
+from trimtab.model.key import RoutingTable
+from trimtab.observe.snapshot import unpack
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client as Nats
+
+    from trimtab.fleet.protocol.plans import DecisionRecord
+
+
+async def replay(connection: Nats, decision: DecisionRecord) -> tuple[Plan | NoPlan, bool]:
+    """What comes out, and whether it is what came out then."""
+    number = decision.question.number
+    if not decision.parts or decision.routing is None:
+        raise BadInput(f"decision {number} was made by hand or without a measurement: there is nothing to replay")
+    with reading():
+        data = await joined(connection, DECISIONS, decision.parts)
+    if data is None:
+        raise BadInput(f"the measurement that decision {number} was made on is no longer kept")
+    view = View.of(unpack(data), RoutingTable.from_json(decision.routing), decision.alive)
+    made = decide(view, Question.from_json(coding.plain(decision.question)))
+    then = Plan.from_json(coding.plain(decision.plan)) if decision.plan else None
+    return made, made == then if isinstance(made, Plan) else then is None

@@ -1,0 +1,73 @@
+"""Reads the log of decisions that controllers write at the hub."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from nats.js.errors import NotFoundError
+
+from trimtab.errors import BadInput, UnknownName
+from trimtab.fleet.protocol import coding, subjects
+from trimtab.fleet.protocol.latest import latest
+from trimtab.fleet.protocol.plans import DecisionMade, DecisionRecord, OutcomeRecord
+from trimtab.fleet.protocol.streams import DECISIONS
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client as Nats
+
+AT_ONCE: Final = 20  # decisions in one request
+
+
+class DecisionLog:
+    def __init__(self, connection: Nats) -> None:
+        self._connection = connection
+
+    async def numbers(self) -> list[int]:
+        """Of all decisions that are kept, the oldest first."""
+        try:
+            every = subjects.decision_made(subjects.ANY)
+            info = await self._connection.jetstream().stream_info(DECISIONS, subjects_filter=every)
+        except NotFoundError:
+            return []
+        numbers = (subjects.decision_number(subject) for subject in info.state.subjects or {})
+        return sorted(number for number in numbers if number is not None)
+
+    async def decision(self, number: int) -> DecisionRecord:
+        found = await self.decisions([number])
+        if not found:
+            raise UnknownName("decision", str(number), [str(each) for each in await self.numbers()])
+        return found[0]
+
+    async def decisions(self, numbers: list[int]) -> list[DecisionRecord]:
+        """Those of these decisions that are kept."""
+        listed = []
+        for at in range(0, len(numbers), AT_ONCE):
+            some = numbers[at : at + AT_ONCE]
+            wanted = [of(number) for number in some for of in (subjects.decision_made, subjects.decision_outcome)]
+            found = await latest(self._connection, DECISIONS, wanted)
+            for number in some:
+                made, outcome = subjects.decision_made(number), subjects.decision_outcome(number)
+                if made in found:
+                    decided = coding.decode(found[made].data, DecisionMade)
+                    became = coding.decode(found[outcome].data, OutcomeRecord) if outcome in found else None
+                    listed.append(DecisionRecord(**msgspec.structs.asdict(decided), outcome=became))
+        return listed
+
+    async def newest(self, most: int) -> list[DecisionRecord]:
+        """The newest last."""
+        return await self.decisions((await self.numbers())[-most:])
+
+    async def find(self, name: str) -> tuple[DecisionRecord, int | None]:
+        """The decision of that number; or the newest one that has moved the topic, client, link or move of that name,
+        and which of its steps that was."""
+        numbers = await self.numbers()
+        if name.isdecimal() and int(name) in numbers:
+            return await self.decision(int(name)), None
+        for at in range(len(numbers), 0, -AT_ONCE):
+            for decision in reversed(await self.decisions(numbers[max(0, at - AT_ONCE) : at])):
+                moves = decision.outcome.moves if decision.outcome else []
+                for row, step in enumerate(decision.plan.steps if decision.plan else ()):
+                    if name in (step.key.name, str(step.key)) or (row < len(moves) and name == moves[row]):
+                        return decision, row
+        raise BadInput(f"there is no decision '{name}', and none has moved a client, topic, link or move of that name")

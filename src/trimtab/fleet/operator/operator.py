@@ -1,0 +1,360 @@
+"""What people and programs ask of a running fleet, and the procedures that take more than one request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from trimtab.errors import BadInput, NoAnswer, NotStartedHere, UnknownName, Unreachable
+from trimtab.fleet.operator import tables
+from trimtab.fleet.operator.decision_log import DecisionLog
+from trimtab.fleet.operator.measurements import newest_snapshot, reading
+from trimtab.fleet.operator.state import FleetState
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import (
+    AddBroker,
+    ApplyMoves,
+    CordonBroker,
+    DrainBroker,
+    EmptyBroker,
+    ForgetBroker,
+    GetStatus,
+    ListBrokers,
+    ListChannels,
+    ListClients,
+    ListCordons,
+    ListLinks,
+    ListMoves,
+    ListTopics,
+    Pause,
+    PlaceLinks,
+    Rebalance,
+    RemoveBroker,
+    Resume,
+    RollBack,
+    StartMoves,
+    StopPlan,
+    UncordonBroker,
+)
+from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
+from trimtab.fleet.site.launch import admin_connection
+from trimtab.migrate.move import Phase
+from trimtab.model.key import counted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from nats.aio.client import Client as Nats
+
+    from trimtab.fleet.operator.placement import Changes
+    from trimtab.fleet.operator.tables import BrokerRow, ChannelRow, ClientRow, LinkRow, MoveRow, Overview, TopicRow
+    from trimtab.fleet.protocol.admin_verbs import Begun, ControllerStatus, MoveOrder, PlacedLink, PlanReply, Stopped
+    from trimtab.fleet.protocol.entries import MoveRecord
+    from trimtab.fleet.protocol.plans import DecisionRecord, PlanRecord
+    from trimtab.fleet.protocol.request import AdminRequest, Request
+    from trimtab.model.key import Key
+    from trimtab.observe.snapshot import Snapshot
+
+    R = TypeVar("R")
+    Progress = Callable[[int, int], None]  # hears how many steps are over, and how many there are
+
+ASK_S: Final = 10.0
+LOOK_S: Final = 0.2  # between looks at a plan
+MOVES_LOOK_S: Final = 0.02  # between looks at moves, which take some milliseconds
+LEADER_S: Final = 10.0  # limit until another controller leads, or another keeper answers
+NOBODY_LEADS_S: Final = 3.0  # limit until a standby leads; more than a lease is valid
+BROKER_S: Final = 40.0  # limit of starting or ending a broker
+LISTED: Final = 200  # moves in one request
+LINKS: Final = 200  # links in one request
+LINKS_S: Final = 30.0
+
+
+def _ignore(over: int, of: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """How the removal of a broker went."""
+
+    ended: bool  # False: it is empty, but was not started by the process that was asked to end it
+    moved: tuple[Key, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """How a placement was brought about, or would be."""
+
+    by: str  # "controller" or "keeper"
+    plan: PlanRecord | None = None  # the controller's
+    states: tuple[str, ...] = ()  # of every step
+
+
+class Operator:
+    """``async with Operator.open(home) as operator``, or over a connection that somebody else closes."""
+
+    def __init__(self, connection: Nats) -> None:
+        self.connection = connection
+        self._log = DecisionLog(connection)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, home: Path) -> AsyncIterator[Operator]:
+        """The fleet whose folder this is."""
+        connection = await admin_connection(Fleet.load(home / FLEET_FILE))
+        try:
+            yield cls(connection)
+        finally:
+            await wire.close(connection)
+
+    async def ask(self, request: Request[R], wait_s: float = ASK_S, *, broker: str = "") -> R:
+        """The reply to any request; to an agent's, if a ``broker`` is named."""
+        return await wire.ask(self.connection, request, wait_s, broker=broker)
+
+    # What there is.
+
+    async def state(self) -> FleetState:
+        return await FleetState.ask(self.connection)
+
+    async def brokers(self) -> list[BrokerRow]:
+        found, cordons = await self.ask(ListBrokers(reports=True)), await self.ask(ListCordons())
+        return tables.broker_rows(found, cordons.entries)
+
+    async def topics(self) -> list[TopicRow]:
+        found = await self.ask(ListTopics(reports=True))
+        return tables.topic_rows(found, found.reports)
+
+    async def clients(self) -> list[ClientRow]:
+        return tables.client_rows((await self.ask(ListClients())).entries)
+
+    async def links(self) -> list[LinkRow]:
+        return tables.link_rows((await self.ask(ListLinks())).entries)
+
+    async def channels(self) -> list[ChannelRow]:
+        return tables.channel_rows((await self.ask(ListChannels())).entries)
+
+    async def moves(self, most: int = 100) -> list[MoveRow]:
+        """The newest last."""
+        return [tables.move_row(each) for each in (await self.ask(ListMoves(most=most))).moves]
+
+    async def moves_under_way(self) -> int:
+        return (await self.ask(ListMoves(most=1))).under_way
+
+    async def overview(self, moves: int = 5) -> Overview:
+        found, cordons = await self.ask(ListBrokers(reports=True)), await self.ask(ListCordons())
+        topics = tables.topic_rows(await self.ask(ListTopics()), found.reports)
+        return tables.Overview(tables.broker_rows(found, cordons.entries), topics, await self.moves(moves))
+
+    async def alive(self) -> list[str]:
+        return (await self.ask(ListBrokers())).alive
+
+    async def snapshot(self) -> Snapshot | None:
+        """The newest measurement, if there is any."""
+        with reading():
+            found = await newest_snapshot(self.connection)
+        return found[1] if found else None
+
+    # The controller.
+
+    async def status(self, wait_s: float = ASK_S) -> ControllerStatus:
+        return await self.ask(GetStatus(), wait_s)
+
+    async def controller_leads(self) -> bool:
+        """Whether a controller answers, also if another one is just taking over."""
+        deadline = asyncio.get_running_loop().time() + NOBODY_LEADS_S
+        while True:
+            try:
+                await self.status(2.0)
+            except Unreachable:
+                if asyncio.get_running_loop().time() > deadline:
+                    return False
+                await asyncio.sleep(LOOK_S)
+            else:
+                return True
+
+    async def decisions(self, most: int = 20) -> list[DecisionRecord]:
+        """With their records, the newest last."""
+        with reading():
+            return await self._log.newest(most)
+
+    async def decision(self, number: int) -> DecisionRecord:
+        with reading():
+            return await self._log.decision(number)
+
+    async def find_decision(self, name: str) -> tuple[DecisionRecord, int | None]:
+        """By number; or the newest about a topic, client, link ("TOPIC CLIENT") or move, and which step that was."""
+        with reading():
+            return await self._log.find(name)
+
+    async def pause(self, reason: str = "") -> str:
+        return (await self.ask(Pause(reason))).paused
+
+    async def resume(self) -> None:
+        await self.ask(Resume())
+
+    async def rebalance(
+        self, *, apply: bool = False, policy: str | None = None, budget: float | None = None, reason: str = "",
+        knobs: dict[str, Any] | None = None,
+    ) -> PlanReply:  # fmt: skip
+        """A plan now; ``apply`` begins it, ``follow`` waits for its end."""
+        return await self.ask(Rebalance(apply, policy, budget, reason, knobs))
+
+    async def stop(self, reason: str = "") -> Stopped:
+        return await self.ask(StopPlan(reason))
+
+    async def roll_back(self, plan: int | None = None, reason: str = "") -> PlanReply:
+        return await self.ask(RollBack(plan, reason))
+
+    async def follow(self, number: int, progress: Progress = _ignore) -> list[str]:
+        """Until a plan is over: the state of every step. Controllers may take turns meanwhile."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LEADER_S
+        while True:
+            try:
+                doing = (await self.status()).progress
+                if doing is None or doing.plan.number != number:
+                    # A plan that was replaced has an outcome once its last moves are over.
+                    outcome = (await self.decision(number)).outcome
+                    if outcome is not None and outcome.states and "moving" not in outcome.states:
+                        return outcome.states
+                    if loop.time() > deadline:
+                        return outcome.states if outcome is not None else []
+                else:
+                    deadline = loop.time() + LEADER_S
+                    progress(doing.over, len(doing.states))
+            except Unreachable:
+                if loop.time() > deadline:
+                    raise
+            await asyncio.sleep(LOOK_S)
+
+    # Moves.
+
+    async def start_moves(self, orders: Iterable[MoveOrder]) -> list[str]:
+        """Ids of the moves; all are checked before any begins."""
+        listed = list(orders)
+        return (await self.ask(StartMoves(listed), ASK_S + len(listed) / 100.0)).moves if listed else []
+
+    async def finished(
+        self, ids: Sequence[str], progress: Progress = _ignore, limit_s: float | None = None
+    ) -> list[MoveRecord]:
+        """The records of moves when all of them are over. The keeper may be started again meanwhile."""
+        loop = asyncio.get_running_loop()
+        began = heard = loop.time()
+        while True:
+            try:
+                records: list[MoveRecord] = []
+                for at in range(0, len(ids), LISTED):
+                    records += (await self.ask(ListMoves(list(ids[at : at + LISTED])))).moves
+                heard = loop.time()
+            except Unreachable:
+                if loop.time() > heard + LEADER_S:
+                    raise
+            else:
+                over = sum(Phase(record.phase).over for record in records)
+                progress(over, len(ids))
+                if over == len(ids):
+                    return records
+            if limit_s is not None and loop.time() > began + limit_s:
+                raise TimeoutError(f"{len(ids)} moves are not all over after {limit_s:g} s")
+            await asyncio.sleep(MOVES_LOOK_S)
+
+    async def move(self, orders: Iterable[MoveOrder], progress: Progress = _ignore) -> list[MoveRow]:
+        """Started and seen to their end."""
+        return await self._carried_out(StartMoves(list(orders)), progress)
+
+    async def drain(self, broker: str, reason: str = "", progress: Progress = _ignore) -> list[MoveRow]:
+        """Everything off a broker, which is cordoned from now on."""
+        return await self._carried_out(DrainBroker(broker, reason), progress)
+
+    async def _carried_out(self, order: AdminRequest[Begun], progress: Progress) -> list[MoveRow]:
+        ids = (await self.ask(order)).moves
+        return [tables.move_row(each) for each in await self.finished(ids, progress)]
+
+    async def place_links(self, links: Sequence[PlacedLink]) -> None:
+        """Admit links, or refuse those without a broker."""
+        for at in range(0, len(links), LINKS):
+            await self.ask(PlaceLinks(list(links[at : at + LINKS])), LINKS_S)
+
+    # Placements.
+
+    async def preview(self, changes: Changes, reason: str = "") -> Applied:
+        """By whom the changes would be carried out, and what the controller predicts. Nothing changes."""
+        if not await self.controller_leads():
+            return Applied("keeper")
+        return Applied("controller", (await self.ask(ApplyMoves(changes.orders, False, reason))).plan)
+
+    async def apply(self, changes: Changes, reason: str = "", progress: Progress = _ignore) -> Applied:
+        """Moves first, since they may be refused; then links are refused and admitted."""
+        if await self.controller_leads():
+            reply = await self.ask(ApplyMoves(changes.orders, True, reason))
+            states = await self.follow(reply.plan.number, progress) if reply.applied and reply.plan else []
+            applied = Applied("controller", reply.plan, tuple(states))
+        else:
+            records = await self.finished(await self.start_moves(changes.orders), progress)
+            done = {record.key: "moved" if record.phase == Phase.DONE else "failed" for record in records}
+            applied = Applied("keeper", None, tuple(done[step.key] for step in changes.steps))
+        await self.place_links(changes.links)
+        return applied
+
+    # Brokers.
+
+    async def cordon(self, broker: str, reason: str = "") -> None:
+        await self.ask(CordonBroker(broker, reason))
+
+    async def uncordon(self, broker: str) -> None:
+        await self.ask(UncordonBroker(broker))
+
+    async def add_broker(self, name: str, stores: int = 1) -> list[str]:
+        """Its addresses; started by the process that has started the fleet."""
+        return (await self.ask(AddBroker(name, stores), BROKER_S)).urls
+
+    async def remove_broker(self, name: str, reason: str = "", progress: Progress = _ignore) -> Removal:
+        """Everything off a broker, then it is ended and forgotten; one that is not alive is only forgotten."""
+        known = await self.ask(ListBrokers())
+        if name not in known.entries:
+            raise UnknownName("broker", name, sorted(known.entries))
+        alive = name in known.alive
+        moved = await self._empty(name, reason, progress) if alive else []
+        if not alive:
+            await self._refuse_if_needed(name)
+        ended = await self._end_broker(name)
+        if not ended and not alive:
+            await self.ask(ForgetBroker(name))
+            ended = True
+        return Removal(ended, tuple(moved))
+
+    async def _empty(self, name: str, reason: str, progress: Progress) -> list[Key]:
+        """Keys that have moved off it, with balance in mind as far as they can."""
+        reply, moved = await self.ask(EmptyBroker(name, reason)), []
+        if reply.applied and reply.plan is not None:
+            states = await self.follow(reply.plan.number, progress)
+            moved = [step.key for step, state in zip(reply.plan.steps, states, strict=False) if state == "moved"]
+            if name not in (await self.status()).leaving:
+                raise BadInput(f"the removal was stopped; broker '{name}' stays")
+        rest = await self.drain(name, reason or "to be removed", progress)  # keys that came meanwhile
+        if stuck := [each for each in rest if each.phase == Phase.ROLLED_BACK]:
+            left = counted(each.key for each in stuck)
+            raise BadInput(f"{left} cannot leave '{name}', which stays: {stuck[0].reason}")
+        return [*moved, *(each.key for each in rest)]
+
+    async def _refuse_if_needed(self, name: str) -> None:
+        """A broker that is not alive may be forgotten only if no key is placed there."""
+        state = await self.state()
+        left = sorted(key for key, broker in state.routing().brokers.items() if broker == name)
+        if not left:
+            return
+        key = left[0]
+        names = f"{key.client} {key.topic}" if key.unit == "link" else key.name
+        way = f"trimtab move {key.unit} {names} --to BROKER, or trimtab controller"
+        raise BadInput(f"'{name}' is away and has {counted(left)} still, such as '{key.name}': {way}")
+
+    async def _end_broker(self, name: str) -> bool:
+        """Whether the process that has started the broker could end it."""
+        try:
+            await self.ask(RemoveBroker(name), BROKER_S)
+        except (NoAnswer, NotStartedHere):
+            return False
+        return True

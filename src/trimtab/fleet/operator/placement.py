@@ -1,0 +1,90 @@
+"""What it takes to bring a running fleet to a placement: keys that move, links that are admitted or refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.fleet.protocol.admin_verbs import MoveOrder, PlacedLink
+from trimtab.fleet.protocol.names import STOCK
+from trimtab.fleet.protocol.plans import StepRecord
+from trimtab.fleet.protocol.registry import entry_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trimtab.fleet.operator.state import FleetState
+    from trimtab.model.key import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What differs between a fleet and a placement."""
+
+    steps: tuple[StepRecord, ...]  # keys that have a broker and get another one
+    admitted: tuple[PlacedLink, ...]  # links that had no broker
+    refused: tuple[PlacedLink, ...]  # links that are to have none
+    stay: int = 0  # topics and clients without a broker in the placement: they stay where they are
+
+    @property
+    def orders(self) -> list[MoveOrder]:
+        return [MoveOrder(step.key, step.target) for step in self.steps]
+
+    @property
+    def links(self) -> list[PlacedLink]:
+        """Refusals first, since they make room."""
+        return [*self.refused, *self.admitted]
+
+
+def changes(state: FleetState, placement: Mapping[Key, str]) -> Changes:
+    """What to do so that keys are at these brokers; an empty broker is none. All is checked: the first key that the
+    fleet does not have, and the first broker that cannot take any, is refused.
+
+    Plain NATS and MQTT clients, which stay at the broker that they have connected to, are passed over.
+    """
+    current = state.routing().brokers
+    waiting = state.waiting()
+    steps, admitted, refused, stay = [], [], [], 0
+    for key, broker in placement.items():
+        if key.unit == "client" and key.client.startswith(STOCK) and key.client not in state.clients:
+            continue
+        _check_key(state, key)
+        before = current.get(key, "")
+        if broker and broker != before:
+            _check_broker(state, broker)
+        if broker and before and broker != before:
+            if key.topic in waiting:
+                raise Unreachable(f"topic '{key.topic}' waits for '{before}', where its messages are stored")
+            steps.append(StepRecord(*key, before if before in state.alive else "", broker))
+        elif key.unit == "link" and broker and not before:
+            admitted.append(PlacedLink(key.client, key.topic, broker))
+        elif key.unit == "link" and not broker:
+            known = state.links.get(entry_name(key).removeprefix("link."))
+            if known is None or known.broker:
+                refused.append(PlacedLink(key.client, key.topic, ""))
+        elif not broker:
+            stay += 1
+    return Changes(tuple(steps), tuple(admitted), tuple(refused), stay)
+
+
+def _check_key(state: FleetState, key: Key) -> None:
+    elsewhere = "the placement was made for another workload"
+    if key.topic:
+        topic = state.topics.get(key.topic)
+        if topic is None:
+            raise BadInput(f"this fleet has no topic '{key.topic}': {elsewhere}")
+        if topic.unit != key.unit:
+            raise BadInput(f"topic '{key.topic}' of this fleet is placed by {topic.unit}, but the placement places "
+                           f"{key}")  # fmt: skip
+    if key.client and key.client not in state.clients:
+        raise BadInput(f"this fleet has no client '{key.client}': {elsewhere}")
+
+
+def _check_broker(state: FleetState, broker: str) -> None:
+    if broker not in state.brokers:
+        raise UnknownName("broker", broker, sorted(state.brokers))
+    if broker not in state.alive:
+        raise Unreachable(f"broker '{broker}' does not answer; alive: {', '.join(state.alive) or 'none'}")
+    if broker in state.cordoned:
+        raise BadInput(f"broker '{broker}' is cordoned, so nothing is placed there; first: trimtab uncordon {broker}")

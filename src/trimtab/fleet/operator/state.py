@@ -1,0 +1,69 @@
+"""What the keeper knows of a fleet: which brokers are alive, and where every key is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol.admin_verbs import ListBrokers, ListClients, ListCordons, ListLinks, ListTopics
+from trimtab.fleet.protocol.registry import entry_key
+from trimtab.model.key import Key, RoutingTable
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client as Nats
+
+    from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
+
+
+@dataclass(frozen=True, slots=True)
+class FleetState:
+    """What the keeper knows."""
+
+    alive: list[str]
+    brokers: dict[str, BrokerEntry]
+    topics: dict[str, Topic]
+    clients: dict[str, ClientEntry]
+    links: dict[str, LinkEntry]  # by CLIENT.TOPIC
+    cordoned: dict[str, CordonEntry]
+
+    @classmethod
+    async def ask(cls, connection: Nats) -> FleetState:
+        brokers = await wire.ask(connection, ListBrokers(), 5.0)
+        topics = await wire.ask(connection, ListTopics(), 5.0)
+        clients = await wire.ask(connection, ListClients(), 5.0)
+        links = await wire.ask(connection, ListLinks(), 5.0)
+        cordoned = await wire.ask(connection, ListCordons(), 5.0)
+        return cls(
+            cordoned.alive, brokers.entries, topics.entries, clients.entries, links.entries, cordoned.entries
+        )  # fmt: skip
+
+    def routing(self) -> RoutingTable:
+        """Every key that has a broker."""
+        brokers = {Key("client", "", name): each.home for name, each in self.clients.items()}
+        for name, topic in self.topics.items():
+            if topic.unit == "topic":
+                brokers[Key("topic", name, "")] = topic.broker
+        for name, link in self.links.items():
+            key = entry_key(f"link.{name}")
+            if key is not None and link.broker and key.topic in self.topics and self.topics[key.topic].unit == "link":
+                brokers[key] = link.broker
+        return RoutingTable({name: topic.unit for name, topic in self.topics.items()}, brokers)
+
+    def waiting(self) -> dict[str, str]:
+        """Persistent topics whose broker is not alive: they wait for it, since their messages are stored there."""
+        alive = set(self.alive)
+        return {
+            name: topic.broker
+            for name, topic in self.topics.items()
+            if topic.persistent and topic.broker not in alive
+        }  # fmt: skip
+
+    def movable(self) -> dict[Key, str]:
+        """All keys but those that wait for their broker."""
+        waiting = self.waiting()
+        return {key: broker for key, broker in self.routing().brokers.items() if key.topic not in waiting}
+
+    def open(self) -> list[str]:
+        """Brokers that keys may go to: alive, and not cordoned unless all are."""
+        return [name for name in self.alive if name not in self.cordoned] or self.alive

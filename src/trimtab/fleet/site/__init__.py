@@ -1,0 +1,1 @@
+"""Starting things: configuration of nats-server, processes, credentials."""
