@@ -109,7 +109,7 @@ def policy(name: str, **knobs: Any) -> Policy:
 
 
 def policy_with(name: str, **offered: Any) -> Policy:
-    """The policy with those of ``knobs`` that it has, so that several policies can share a set of knobs."""
+    """The policy with those of the ``offered`` knobs that it has, so that several policies can share a set of knobs."""
     own = {f.name for f in fields(policy_class(name))}
     return policy(name, **{knob: value for knob, value in offered.items() if knob in own})
 
