@@ -56,7 +56,7 @@ SNAPSHOT_S: Final = 300.0  # interval of snapshots of keyed datasets
 
 @dataclass(slots=True)
 class Done:
-    """Figures of a finished execution, for the observer of the pipeline."""
+    """Figures of a finished execution, passed to the driver's ``told`` callback."""
 
     channel: str
     execution: int
