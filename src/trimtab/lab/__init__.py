@@ -1,1 +1,1 @@
-"""Made-up worlds, the papers' experiments on them, and reports people can look at."""
+"""Generated workloads (worlds), the papers' experiments on them, and their reports and plots."""

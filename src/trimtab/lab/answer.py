@@ -1,4 +1,4 @@
-"""Ask a policy, time it, and have the judge look at what it says."""
+"""Runs a policy on a problem, times it, and has the judge compute the figures of its placement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trimtab.model.judgement import Judgement
     from trimtab.model.placement import Bound, Placement
 
-SMALL: Final[dict[str, World]] = {  # worlds to compile by
+SMALL: Final[dict[str, World]] = {  # small worlds that trigger compilation
     "link": MaxData(publishers=12, subscribers=8, edges=3, rates="low", machines=3, bandwidth=60.0),
     "client": RelocField(topics=4, grid=2),
 }
@@ -32,14 +32,14 @@ SMALL: Final[dict[str, World]] = {  # worlds to compile by
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What a policy decided, how long it took, and what that is worth."""
+    """A policy's placement, the time it took, and its figures."""
 
     policy: str
     seed: int
     seconds: float
     placement: Placement
     judgement: Judgement
-    bound: Bound  # what the policy proved, or the family's quick bound
+    bound: Bound  # the bound that the policy proved, or the family's quick bound
     knobs: Mapping[str, Any]  # knobs of the policy that were set
 
     @property
@@ -52,7 +52,7 @@ class Answer:
         return self.judgement.feasible and self.bound.proves(self.achieved)
 
     def gap(self, bound: Bound | None = None) -> float:
-        """How far from a bound the figure is that it is about, as a share of the bound."""
+        """The distance between the bound and its figure, as a share of the bound."""
         return (bound or self.bound).gap(self.achieved)
 
     def as_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def ask(name: str, problem: Problem, *, time_limit_s: float | None = None, **kno
 
 @cache
 def warm_up(name: str) -> None:
-    """Have every kernel of a policy compiled, or loaded from disk: by a small problem, and what it does not reach."""
+    """Compile every kernel of a policy, or load it from disk: by a small problem, and the policy's own warm-up."""
     family = name.split("/")[0]
     asked = policy_with(name, effort=0.01)
     problem = Problem(SMALL[family].make(0), find_family(family).unit)

@@ -1,4 +1,4 @@
-"""Distance between sites, emulated: TCP proxies that hold every byte back for a while.
+"""Emulated distance between sites: TCP proxies that delay every byte.
 
 They run in a process of their own, so that a busy experiment does not add to the delays; a line of JSON on its
 standard input changes a delay while connections are open. Loss and congestion are not emulated.
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOOPBACK: Final = "127.0.0.1"
-TICK_S: Final = 0.0005  # what is due so soon is sent along
-MOST_HELD: Final = 64 << 20  # bytes on their way in one direction; more stops the reader, as a full pipe does
+TICK_S: Final = 0.0005  # data due within this time is sent at once
+MOST_HELD: Final = 64 << 20  # bytes in flight in one direction at which reading stops, as with a full pipe
 
 
 class Delays:
@@ -40,19 +40,19 @@ class Delays:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout is not None
-        self._process.stdout.readline()  # it listens
+        self._process.stdout.readline()  # wait until it listens
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
-            self._process.stdin.close()  # its sign to end
+            self._process.stdin.close()  # end of input makes the process exit
             self._process.wait()
             self._process.stdout.close()
 
     def set(self, name: str, delay_ms: float) -> None:
-        """From now on; what is on its way keeps its order."""
+        """Change the delay from now on; data in flight keeps its order."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"link": name, "delay_ms": delay_ms}) + "\n")
@@ -78,8 +78,8 @@ class _Link:
         return near
 
     async def _join(self, near: _End) -> None:
-        """Connect what came to what is behind the proxy."""
-        await asyncio.sleep(2 * self.delay_s)  # the handshake that loopback did for nothing
+        """Connect an incoming connection to the listener behind the proxy."""
+        await asyncio.sleep(2 * self.delay_s)  # the delay of a TCP handshake, which loopback does not have
         far = _End(self)
         try:
             await asyncio.get_running_loop().create_connection(lambda: far, self.host, self.target_port)
@@ -92,13 +92,13 @@ class _Link:
 
 
 class _End(asyncio.Protocol):
-    """One end of a connection: what it receives, the other end sends when the time has come."""
+    """One end of a connection: the other end sends the data it receives after the delay."""
 
     def __init__(self, link: _Link) -> None:
         self.transport: asyncio.Transport | None = None
         self._link = link
         self._other: _End | None = None
-        self._held: deque[tuple[float, bytes]] = deque()  # when to send, what; nothing means the end
+        self._held: deque[tuple[float, bytes]] = deque()  # (send time, data); empty data means end of stream
         self._size = 0
         self._last = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -112,7 +112,7 @@ class _End(asyncio.Protocol):
         self._arm()
 
     def data_received(self, data: bytes) -> None:
-        self._last = max(self._last, self._loop.time() + self._link.delay_s)  # a shorter delay lets nothing overtake
+        self._last = max(self._last, self._loop.time() + self._link.delay_s)  # no reordering when the delay shrinks
         self._held.append((self._last, data))
         self._size += len(data)
         if self._size > MOST_HELD and self.transport is not None:

@@ -1,9 +1,9 @@
-"""The emergency application, live: a city on a running fleet, and how old its news are when they come.
+"""The emergency application, live: a simulated city on a running fleet, and the delay of its notifications.
 
-Some clients of the SDK stand for all people, each for a group of them, as a gateway would. Time is counted from a
-report's publication to its arrival at a subscriber: half of the channel's period until the next execution, on average,
-and what the pipeline and the fleet take. Where a subscription's answer depends on nothing but its parameters, what it
-should have got is computed here again, and missing and repeated rows are counted.
+Each SDK client acts for a group of people, as a gateway would. The delay is measured from a report's publication to its
+arrival at a subscriber. It consists of the wait for the next execution, half of the channel's period on average, and
+the time that the pipeline and the fleet take. Where the result of a subscription depends on its parameters alone, the
+expected rows are computed here again, and missing and repeated rows are counted.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 POSITIONS: Final = "emergency.positions"
 REPORTS: Final = "emergency.reports"
 MANIFEST: Final = "examples/emergency/emergency.yaml"
-GROUP: Final = 20  # people of one client
-POSITION_S: Final = 5.0  # between two positions of somebody
+GROUP: Final = 20  # people per client
+POSITION_S: Final = 5.0  # interval between two positions of a person
 TICK_S: Final = 0.2
-PATIENCE_S: Final = 240.0  # for the first results: Spark compiles what it executes
-SETTLE_S: Final = 1.0  # between the first and the last result of an execution
+PATIENCE_S: Final = 240.0  # longest wait for the first results, while Spark compiles its plans
+SETTLE_S: Final = 1.0  # longest time between the first and the last result of an execution
 LEAVE_S: Final = 30.0
-MOST_BARS: Final = 300  # in the plot, of a second each or longer
-EDGE_KM: Final = 1e-9  # so near to a circle's edge, Spark and numpy may differ
+MOST_BARS: Final = 300  # most bars in the plot, each a second or longer
+EDGE_KM: Final = 1e-9  # distance to a circle's edge within which Spark and numpy may differ
 
 # Channels that find a report by its kind, its place or both; the last one sums them up.
 BY_KIND: Final = ("reports_of_kind", "kind_near_place")
@@ -55,15 +55,15 @@ SUMS: Final = "counts_around"
 
 @dataclass(slots=True)
 class Heard:
-    """What came by one channel, to all clients together."""
+    """Results of one channel at all clients together."""
 
     period_s: float
-    people: int = 0  # subscriptions as people make them
-    backend: int = 0  # different ones, which are what the data cluster answers
+    people: int = 0  # subscriptions of people
+    backend: int = 0  # distinct subscriptions, which the pipeline answers
     executions: set[int] = field(default_factory=set)
     results: int = 0
-    came_s: list[float] = field(default_factory=list)  # a row each: when, since the beginning
-    delay_s: list[float] = field(default_factory=list)  # and how long after its report
+    came_s: list[float] = field(default_factory=list)  # arrival time of each row, since the start
+    delay_s: list[float] = field(default_factory=list)  # delay of each row after its report
     expected: int | None = None  # matches of reports and subscriptions, where that can be known
     missing: int = 0
     repeated: int = 0
@@ -86,12 +86,12 @@ class Heard:
 
 @dataclass(slots=True)
 class Outcome:
-    """The figures; while it runs, those so far."""
+    """The figures of the run so far."""
 
     people: int
     clients: int
     seed: int
-    seconds: float  # that reports are published for
+    seconds: float  # time during which reports are published
     channels: dict[str, Heard]
     phase: str = "connecting"
     elapsed_s: float = 0.0  # of ``seconds``
@@ -110,7 +110,7 @@ async def run(
     fleet_home: str | Path, *, people: int = 400, seconds: float = 120.0, seed: int = 0,
     report: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Outcome:  # fmt: skip
-    """Let the city live for ``seconds`` on the fleet of this folder; ``report`` is called every second."""
+    """Simulate the city for ``seconds`` on the fleet of this folder; ``report`` is called every second."""
     if not 0.0 < seconds < float("inf"):
         raise BadKnob("emergency", "seconds", seconds, "more than zero, and finite")
     city = City(seed, people)
@@ -152,17 +152,17 @@ async def _tell(outcome: Outcome, report: Callable[[Outcome], None]) -> None:
 
 @dataclass(slots=True, eq=False)
 class _Wanted:
-    """A subscription of one client, for one or more of its people."""
+    """A subscription of one client on behalf of one or more of its people."""
 
     channel: str
     params: dict[str, Any]
-    ids: Counter[str] = field(default_factory=Counter)  # reports that came
-    sum: int = 0  # or how many were counted
+    ids: Counter[str] = field(default_factory=Counter)  # ids of the reports received
+    sum: int = 0  # for channels that count: the sum of the counts
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Some people and the client that stands for them."""
+    """A group of people and the client that acts for them."""
 
     client: Client
     who: range
@@ -200,7 +200,7 @@ class _Live:
             await asyncio.sleep(SETTLE_S)
         finally:
             outcome.phase = "leaving"
-            with contextlib.suppress(BadInput, Unreachable, TimeoutError):  # a fleet that has gone meanwhile
+            with contextlib.suppress(BadInput, Unreachable, TimeoutError):  # the fleet may have stopped meanwhile
                 await tasks.within(LEAVE_S, asyncio.gather(*(self._leave(group) for group in self._groups)))
         self._audit()
         outcome.phase = "done"
@@ -208,9 +208,9 @@ class _Live:
     # Before and after.
 
     async def _drill(self, client: Client) -> None:
-        """False alarms, far from everybody, until every channel has brought one.
+        """Publish test reports, far from all people, until every channel has delivered one.
 
-        So all channels are up and warm, and whatever was published before has been dealt with.
+        Then all channels are up and warm, and all earlier publications have been processed.
         """
         name = f"drill-{self._run}"
         place = {"lat": 0.0, "lon": 0.0}
@@ -252,7 +252,7 @@ class _Live:
             self._outcome.channels[channel].backend += 1
 
     async def _leave(self, group: _Group) -> None:
-        """A client of a name keeps its subscriptions, and the pipeline would go on to answer them."""
+        """Unsubscribe: a named client keeps its subscriptions, and the pipeline would go on answering them."""
         await group.client.unsubscribe_channels(group.made)
 
     # Meanwhile.
@@ -265,7 +265,7 @@ class _Live:
         while then_s < outcome.seconds:
             await asyncio.sleep(TICK_S)
             now_s = min(clock() - began, outcome.seconds)
-            upto = int(now_s / POSITION_S * outcome.people)  # one after the other, round and round
+            upto = int(now_s / POSITION_S * outcome.people)  # people publish in turn
             await self._publish_positions(now_s - then_s, range(told, upto))
             await self._publish_reports(city.reports(then_s, now_s))
             then_s, told = now_s, upto
@@ -297,7 +297,7 @@ class _Live:
 
         def came(result: Result) -> None:
             now = time.time()
-            # A client that comes again under its name gets what it has missed; that is not of this run.
+            # A client that reconnects under its name gets results it has missed; those are not of this run.
             own = [row for row in result.rows if _age(row, self._began) <= 0.0]
             if not own:
                 return
@@ -350,12 +350,12 @@ def _now() -> str:
 
 
 def _age(row: dict[str, Any], now: float) -> float:
-    """Seconds since the publication of what a row of a result is about."""
+    """Seconds since the publication of the report in a result row."""
     return now - datetime.fromisoformat(row["at"]).timestamp()
 
 
 def draw(outcome: Outcome, path: Path) -> None:
-    """Left: how old the news of each channel are, against its period. Right: when they came."""
+    """Left: the delay of each channel's results, against its period. Right: the arrival times of results."""
     from trimtab.lab import plots
 
     sheet, panels = plots.figure(1, 2, width=6.2, height=4.4)

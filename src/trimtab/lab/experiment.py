@@ -1,4 +1,4 @@
-"""What an experiment is: independent jobs that give rows, and a report on all the rows."""
+"""The protocol of experiments: independent jobs that return rows, and a report on all rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Something the experiment must show, and what it showed."""
+    """A requirement on a result of the experiment, and the value reached."""
 
     claim: str
     value: float
@@ -36,14 +36,14 @@ class Bar:
 class Report:
     text: str  # Markdown
     bars: tuple[Bar, ...]
-    figures: dict[str, Any] = field(default_factory=dict)  # what a machine would ask for, by name
+    figures: dict[str, Any] = field(default_factory=dict)  # machine-readable results by name
 
 
 class Experiment(Protocol):
     """One class per experiment, no state: a worker process makes its own."""
 
     title: str
-    seeds: int  # how many it needs for its bars to mean something
+    seeds: int  # number of seeds that its bars need
     timed: bool  # whether seconds matter, so that jobs must not share the machine
 
     def jobs(self, seeds: int) -> list[Job]:
@@ -53,12 +53,12 @@ class Experiment(Protocol):
     def run(self, job: Job) -> list[Row]: ...
 
     def report(self, rows: list[Row], out: Path) -> Report:
-        """Draw figures into ``out`` and say in words what came out."""
+        """Draw figures into ``out``, and return the results in words."""
         ...
 
 
 def mean(rows: Iterable[Row], column: str, **where: Any) -> float:
-    """Of the rows whose columns have the given values; NaN where there are none."""
+    """The mean over rows whose columns have the given values; NaN if there are none."""
     values = [row[column] for row in select(rows, **where)]
     return float(np.mean(values)) if values else float("nan")
 

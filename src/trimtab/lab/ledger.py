@@ -30,7 +30,7 @@ class Stream:
 
 @dataclass(slots=True)
 class Deliveries:
-    """What one subscriber of a topic got of one stream, in the order it came."""
+    """The deliveries of one stream to one subscriber of its topic, in order of arrival."""
 
     numbers: list[int] = field(default_factory=list)
     sent_at: list[float] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Ledger:
         return len(self.streams) - 1
 
     def message(self, stream: int) -> tuple[int, bytes]:
-        """The next message of a stream: its number and what to send."""
+        """The next message of a stream: its number and its payload."""
         record = self.streams[stream]
         record.sent += 1
         payload = _FORM.pack(stream, record.sent, time.time())

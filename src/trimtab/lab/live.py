@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     R = TypeVar("R")
 
-DEAD_END = "127.0.0.1:9"  # what a server tells others of itself, so that they only come by their own proxies
+DEAD_END = "127.0.0.1:9"  # address that servers advertise, so that peers connect only through their own proxies
 
 
 class LiveFleet:

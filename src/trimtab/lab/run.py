@@ -1,4 +1,4 @@
-"""Run an experiment: progress shown, interrupted runs resumed, rows and report left behind."""
+"""Runs an experiment: shows progress, resumes interrupted runs, writes rows and a report."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from trimtab.lab.experiment import Bar, Job, Row
 
 JOURNAL: Final = "journal.jsonl"
-PROCESSES, SPARK = "processes", "spark"  # who does the jobs
+PROCESSES, SPARK = "processes", "spark"  # where jobs run
 VERSIONS: Final = ("trimtab", "numpy", "numba", "highspy")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a finished run left."""
+    """The results of a finished run."""
 
     rows: int
     bars: tuple[Bar, ...]
-    judged: bool  # whether there were enough seeds for the bars to mean something
+    judged: bool  # whether there were enough seeds to check the bars
     files: tuple[Path, ...]
     figures: dict[str, Any]
 
@@ -85,7 +85,7 @@ def run(
             progressed(len(jobs) - len(waiting) + count, len(jobs))
 
     rows = [job | row for job in jobs for row in done[_key(job)]]
-    columns = list(dict.fromkeys(name for row in rows for name in row))  # of all, for parts may differ
+    columns = list(dict.fromkeys(name for row in rows for name in row))  # of all rows, since parts may differ
     tables.write(pa.table({name: [row.get(name) for row in rows] for name in columns}), out / "rows.parquet")
     report = experiment.report(rows, out)
     began = json.loads((out / JOURNAL).read_text().splitlines()[0]).get("commit", "unknown")
@@ -110,7 +110,7 @@ def run(
 
 
 def _finished(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, list[Row]]]:
-    """Jobs with their rows, as they finish."""
+    """Run jobs in processes; yields each job with its rows as it finishes."""
     if workers <= 1 or len(jobs) <= 1:
         experiment = find(name)
         for job in jobs:
@@ -133,7 +133,7 @@ def _finished(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, l
 
 
 def _on_spark(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, list[Row]]]:
-    """The same by the executors of a Spark cluster, or of this machine: each job is one of Spark's, so that none waits.
+    """Run jobs on Spark executors, of a cluster or of this machine. Each is a Spark job of its own, so none waits.
 
     As many at a time as the cluster has cores, or one where times are taken.
     """
@@ -154,7 +154,7 @@ def _on_spark(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, l
             yield done.result()
     finally:  # at once, also when it was interrupted
         pool.shutdown(wait=False, cancel_futures=True)
-        context.setLogLevel("OFF")  # it would tell of every task that ends early
+        context.setLogLevel("OFF")  # it would report every cancelled task
         context.cancelAllJobs()
         spark.stop()
 

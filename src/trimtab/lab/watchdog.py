@@ -1,4 +1,4 @@
-"""Watches over a run in stages: says what a stage waits for when it takes too long, and ends the process at last.
+"""Watches a run in stages: reports where a slow stage waits, and finally ends the process.
 
 It runs in a thread, so it also works while the event loop is blocked or is being closed.
 """
@@ -20,8 +20,8 @@ from trimtab.fleet.tasks import describe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOOK_S: Final = 0.25  # between looks at the clock
-ANSWER_S: Final = 2.0  # an event loop that has not listed its tasks by then is blocked
+LOOK_S: Final = 0.25  # interval of checks
+ANSWER_S: Final = 2.0  # time after which an event loop that has not listed its tasks counts as blocked
 CALLS: Final = 5  # innermost calls shown of a blocked event loop
 
 

@@ -1,9 +1,9 @@
 """The catch-up rule: one stream out of two routes, without a gap, a duplicate or a message out of order.
 
-While a subscriber moves it listens on its old route and on the new one, so most messages come twice, and those
-on the faster route overtake. Every source numbers its messages, and that is all the rule needs: the next number
-is delivered, an old one is a duplicate, a later one waits until the ones before it have come on the slower
-route. The same rule restores the order when a publisher changes its broker while messages are on their way.
+While a subscriber moves, it listens on its old route and on the new one. Most messages then arrive twice, and those on
+the faster route arrive first. Every source numbers its messages. The rule needs only these numbers: the next number is
+delivered, an old number is a duplicate, and a later number waits until the numbers before it have arrived on the slower
+route. The same rule restores the order when a publisher changes its broker while messages are in flight.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-MOST_HELD: Final = 10_000  # messages of one source kept back; more means that the gap will not be filled
-RECENT: Final = 1_000  # numbers back that may still come for the first time
-MOST_SOURCES: Final = 100_000  # remembered; forgetting one only means that its duplicates are not seen
+MOST_HELD: Final = 10_000  # most messages of one source held behind a gap; beyond that, the gap is given up
+RECENT: Final = 1_000  # distance from the highest number within which a late message still counts as new
+MOST_SOURCES: Final = 100_000  # most sources remembered; duplicates of a forgotten source are not detected
 
 
 class Numbered(Protocol):
-    """Anything with a place in a source's sequence; an empty source has none."""
+    """A message with a source and a sequence number; a message with an empty source is not numbered."""
 
     @property
     def source(self) -> str: ...
@@ -31,22 +31,22 @@ T = TypeVar("T", bound=Numbered)
 
 
 class Catchup:
-    """Orders what one subscription receives. Times are seconds on any clock that only goes forward."""
+    """Orders the messages of one subscription. Times are seconds on any monotonic clock."""
 
     __slots__ = ("_given_up", "_held", "_last", "duplicates", "keep_late", "missed", "wait_s")
 
     def __init__(self, wait_s: float = 1.0, *, keep_late: bool = False) -> None:
-        self.wait_s = wait_s  # how long a gap may delay what follows it; 0 if gaps mean nothing
-        self.keep_late = keep_late  # what comes after all is delivered, out of order, instead of dropped
+        self.wait_s = wait_s  # how long a gap may delay the messages behind it; 0: gaps are ignored
+        self.keep_late = keep_late  # a message that arrives after its gap was given up is delivered, not dropped
         self.duplicates = 0  # messages dropped because they had been delivered, or given up, before
         self.missed = 0  # numbers given up: lost, or later than wait_s
         self._last: dict[str, int] = {}  # source -> last number delivered
-        # source -> number -> when it came, and the message; None for one that need not be waited for
+        # source -> number -> arrival time and message; None for a skipped number
         self._held: dict[str, dict[int, tuple[float, Numbered | None]]] = {}
-        self._given_up: dict[str, set[int]] = {}  # source -> numbers that may still come; only with keep_late
+        self._given_up: dict[str, set[int]] = {}  # source -> numbers that may still arrive; only with keep_late
 
     def accept(self, message: T, now: float) -> Sequence[T]:
-        """What can be delivered now that ``message`` has come, in order."""
+        """The messages that can be delivered after ``message`` has arrived, in order."""
         source, number = message.source, message.number
         if not source:
             return (message,)
@@ -54,7 +54,7 @@ class Catchup:
         if last is not None and number == last + 1 and source not in self._held:  # nearly always
             self._last[source] = number
             return (message,)
-        if last is None or number == last + 1:  # whoever comes later, starts where it comes
+        if last is None or number == last + 1:  # a subscriber that joins late starts at the first message it sees
             self._remember(source, number)
             if source in self._held:
                 return [message, *self._follow(source)]  # type: ignore[list-item]  # only Ts are held
@@ -79,14 +79,14 @@ class Catchup:
         return ()
 
     def skip(self, source: str, number: int, now: float) -> list[Numbered]:
-        """``number`` will not come, for a reason that is known; what can be delivered now that nobody waits for it."""
+        """Do not wait for ``number``, which is known not to arrive; returns the messages that can be delivered now."""
         if not source or number <= self._last.get(source, -1):
             return []
         self._held.setdefault(source, {}).setdefault(number, (now, None))
         return list(self._follow(source)) if source in self._last else []
 
     def overdue(self, now: float) -> list[Numbered]:
-        """Messages whose gap has not been filled in time, to be delivered without what is missing."""
+        """Give up gaps older than ``wait_s``; returns the messages behind them, which can be delivered now."""
         ready: list[Numbered] = []
         for source in list(self._held):
             while source in self._held:
@@ -98,31 +98,31 @@ class Catchup:
 
     @property
     def holds(self) -> bool:
-        """Whether anything waits, so that ``overdue`` must be asked again."""
+        """Whether messages wait behind a gap, so that ``overdue`` must be called again."""
         return bool(self._held)
 
     def held(self) -> list[Numbered]:
-        """What waits behind gaps."""
+        """The messages that wait behind gaps."""
         return [message for of in self._held.values() for _, (_, message) in sorted(of.items()) if message is not None]
 
     def retry(self, source: str, number: int) -> None:
-        """What was delivered could not be used and will come again; with ``keep_late`` it is then delivered again."""
+        """Expect a delivered message again because it could not be used; with ``keep_late`` it is delivered again."""
         self._given_up.setdefault(source, set()).add(number)
         self.missed += 1
 
     def done(self, source: str, number: int) -> bool:
-        """Whether this one was delivered and is not expected again."""
+        """Whether this message was delivered, and is not expected again."""
         return number <= self._last.get(source, -1) and number not in self._given_up.get(source, ())
 
     def given_up(self) -> dict[str, list[int]]:
-        """Numbers that may still come, with ``keep_late``."""
+        """Numbers that were given up and may still arrive, with ``keep_late``, by source."""
         return {source: sorted(numbers) for source, numbers in self._given_up.items() if numbers}
 
     def positions(self) -> dict[str, int]:
         return dict(self._last)
 
     def resume(self, positions: dict[str, int], given_up: dict[str, list[int]] | None = None) -> list[Numbered]:
-        """Go on where another left off: everything up to these numbers has been dealt with, or given up."""
+        """Continue from another ``Catchup``: all numbers up to ``positions`` were delivered or given up."""
         ready: list[Numbered] = []
         for source, numbers in (given_up or {}).items():
             self._given_up.setdefault(source, set()).update(numbers)
@@ -134,7 +134,7 @@ class Catchup:
         return ready
 
     def _follow(self, source: str) -> Iterator[Numbered]:
-        """What waited right behind the last number delivered; what is older than that is forgotten."""
+        """Deliver the held messages that directly follow the last number; drop older ones."""
         held = self._held[source]
         for old in [number for number in held if number <= self._last[source]]:
             del held[old]
@@ -165,13 +165,13 @@ class Catchup:
 
 
 class Seen:
-    """Tells what comes for the first time from what was seen before, in whatever order it comes."""
+    """Detects duplicates among numbered messages that may arrive in any order."""
 
     __slots__ = ("_last", "_open")
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}  # source -> highest number seen
-        self._open: dict[str, set[int]] = {}  # source -> lower numbers that may still come
+        self._open: dict[str, set[int]] = {}  # source -> lower numbers that may still arrive
 
     def is_new(self, source: str, number: int) -> bool:
         last = self._last.get(source)

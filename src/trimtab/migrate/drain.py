@@ -1,4 +1,4 @@
-"""Where to put what must leave a broker."""
+"""Targets for the units that must leave a broker."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def spread(units: Iterable[U], carried: Mapping[str, int], leaving: str) -> dict[U, str]:
-    """Each of ``units`` to the broker that carries fewest then; ``carried`` counts units by broker.
+    """Assign each of ``units`` in turn to the broker with the fewest units; ``carried`` counts units by broker.
 
-    Counts are all that is known before a load has been measured; a controller does better.
+    Before a load has been measured, only counts are known. A controller chooses better, by load.
     """
     count = {broker: units for broker, units in sorted(carried.items()) if broker != leaving}
     if not count:

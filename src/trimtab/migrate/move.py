@@ -48,17 +48,17 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What moves from where to where, and how far it has come."""
+    """A key that moves from a source broker to a target broker, and the phase of the move."""
 
     id: str
-    key: Key  # can move once at a time
+    key: Key  # a key is part of one move at a time
     source: str
     target: str
     stateful: bool = False  # a topic with a processor or with stored messages
     durable: bool = False  # a topic with stored messages
-    takeover: bool = False  # a topic with a processor whose source is dead: the target begins anew
+    takeover: bool = False  # a topic with a processor whose source is dead: the target starts with empty state
     phase: Phase = Phase.PLANNED
-    reason: str = ""  # why it was rolled back, or what is left to say
+    reason: str = ""  # why it was rolled back, or why it ended early
 
     @property
     def unit(self) -> Unit:
@@ -86,7 +86,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The executor was gone and is back; whatever was under way may or may not have been done."""
+    """The executor has restarted; the last instruction may or may not have been carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A part answered that it cannot do it."""
+    """A broker, client or the registry refused the last instruction."""
 
     reason: str
 
@@ -118,23 +118,23 @@ class ClientLost:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """The phase has taken longer than it may."""
+    """The phase has exceeded its time limit."""
 
 
 Event = Started | Restarted | Succeeded | Refused | SourceLost | TargetLost | ClientLost | TimedOut
 
 
-# Instructions: what the executor must do, once or again.
+# Instructions: what the executor must do. Each may be given more than once.
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Target: be ready to serve it."""
+    """Target: get ready to serve the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Source: stop, finish what has come, give the state to the target."""
+    """Source: stop, finish the messages received so far, give the state to the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +156,12 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Source: forget it. Nobody waits for the answer."""
+    """Source: drop the key. The move does not wait for the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Source: serve it as before; target: forget it; registry: the route is the source, as before."""
+    """Source: serve the key as before; target: drop it; registry: restore the route to the source."""
 
 
 Instruction = Prepare | HandOver | Switch | Activate | Drain | Retire | Undo
@@ -175,7 +175,7 @@ class ImpossibleStep(TrimtabError):
 
 
 def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
-    """Where a move stands after ``event``, and what must be done now."""
+    """The state of the move after ``event``, and the instructions for the executor."""
     match move.phase, event:
         case Phase.PLANNED, Started() | Restarted():
             return _in(move, Phase.PREPARING), [Prepare()]
@@ -199,7 +199,7 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
         case Phase.ROLLING_BACK, Succeeded():
             return _in(move, Phase.ROLLED_BACK), []
 
-        # The executor is back: do again what may not have been done.
+        # The executor has restarted: repeat the last instruction, which may not have been carried out.
         case Phase.PREPARING, Restarted():
             return move, [Prepare()]
         case Phase.HANDING_OVER, Restarted():
@@ -213,7 +213,7 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
         case Phase.ROLLING_BACK, Restarted():
             return move, [Undo()]
 
-        # Before the route has changed, whatever fails leads back. The source has lost nothing: it keeps its
+        # Before the route has changed, any failure rolls the move back. The source has lost nothing: it keeps its
         # state until it is told to retire.
         case (
             Phase.PREPARING | Phase.HANDING_OVER | Phase.SWITCHING,
@@ -224,11 +224,11 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
         # A target that dies right after a dead source leaves the topic to the next move.
         case Phase.ACTIVATING, Refused() | TargetLost() | SourceLost() | TimedOut() if move.takeover:
             return _in(move, Phase.DONE, _why(move, event)), [Retire()]
-        # After it, stored messages exist in full at the target only: there is no way but forward.
+        # After the route has changed, only the target has all stored messages, so the move can only go forward.
         case Phase.ACTIVATING, Refused() | TargetLost() | SourceLost() | TimedOut():
             return replace(move, reason=_why(move, event)), [Activate()]
 
-        # A client that cannot reach the new place stays where it is; a topic's clients are reached either way.
+        # A client that cannot reach the target stays at the source; a topic's clients are reached either way.
         case Phase.DRAINING, Refused(reason):
             if move.unit == "topic":
                 return _in(move, Phase.DONE, reason), [Retire()]

@@ -1,1 +1,1 @@
-"""The nouns: what a fleet carries, who serves it, and how good that is."""
+"""Data types: workloads of a fleet, placements on its brokers, and judgements of placements."""

@@ -35,7 +35,7 @@ def _read_table(kind: type[T], path: Path, noun: str) -> T:
     table = tables.read(path)
     if not table.num_rows:
         raise BadTable(str(path), f"has no rows; a workload needs at least one {noun}")
-    # The id column may also be called what it names.
+    # The id column may also have the name of the table's entity, such as ``topic``.
     id_column = noun if "id" not in table.column_names and noun in table.column_names else "id"
     names = tables.text(table, id_column, path=path, why=f"the {noun}'s name")
     columns: dict[str, Any] = {}
@@ -69,7 +69,7 @@ def _read_links(paths: dict[str, Path], topics: Topics, clients: Clients) -> Lin
 
 
 def as_tables(workload: Workload) -> dict[str, pa.Table]:
-    """Topics, clients, brokers and links as they are written; a column that is absent is left out."""
+    """Topics, clients, brokers and links as Arrow tables; absent columns are left out."""
     links = workload.links
     made = {
         table.name: pa.table({"id": table.ids.arrow} | {n: _cells(getattr(table, n)) for n in table.present()[1:]})
@@ -85,7 +85,7 @@ def as_tables(workload: Workload) -> dict[str, pa.Table]:
 
 
 def write_workload(workload: Workload, folder: str | PathLike[str], format: Literal["csv", "parquet"] = "csv") -> None:
-    """Write all four tables or none. What the folder held of the same tables in the other format goes."""
+    """Write all four tables or none. Files of the same tables in the other format are removed."""
     if format not in tables.FORMATS:
         raise BadInput(f"format is '{format}', but must be one of {', '.join(tables.FORMATS)}")
     home = Path(folder)

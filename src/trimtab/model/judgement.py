@@ -1,4 +1,4 @@
-"""What the judge found: one value that every family, command and report reads."""
+"""The judge's figures of a placement, used by every family, command and report."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Load:
 
     @property
     def levels(self) -> Floats:
-        """Load for its strength: what would be the load of a broker of mean strength. Endless where there is none."""
+        """Load relative to strength: the load that a broker of mean strength would have. Infinite for a loaded broker
+        without strength."""
         if self.speed is None:
             return self.per_broker
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -59,7 +60,7 @@ class Load:
 
     @property
     def level(self) -> float:
-        """The highest; where all are alike, the maximum load."""
+        """The highest level; with equal strengths, the maximum load."""
         return float(self.levels.max(initial=0.0))
 
     @property
@@ -76,11 +77,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What it takes to get there from the current placement."""
+    """The cost of changing the current placement into this one."""
 
-    units: int  # that have another broker than now
+    units: int  # units that change their broker
     data: float  # data/s of their subscriptions
-    least: int  # no placement with so low a level of load takes fewer
+    least: int  # lower bound on moves for any placement with this level of load
 
     def as_json(self) -> dict[str, float]:
         return {"units": self.units, "data": self.data, "least": self.least}
@@ -88,13 +89,13 @@ class Moves:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delay:
-    """Of notifications, on average over all publications (Tanaka et al., (7) to (9)), and what it depends on."""
+    """Mean delay of notifications over all publications (Tanaka et al., (7) to (9)), and the brokers' use behind it."""
 
     near_ms: float  # Y1: between clients and their homes
     far_ms: float  # Y2: between homes, and to the cloud and back
     kept: Floats  # (B,) theta: share of the processing that a broker has room for
     storage: Floats  # (B,) messages that its topics keep
-    compute: Floats  # (B,) what processing them takes
+    compute: Floats  # (B,) compute that processing them takes
 
     @property
     def mean_ms(self) -> float:
@@ -124,7 +125,7 @@ class Judgement:
     delay: Delay | None = None  # of homes, where the workload has the columns that it takes
 
     def figure(self, name: Figure) -> float:
-        """The value that a bound of that name is about."""
+        """The figure of that name."""
         if name == "delay":
             assert self.delay is not None
             return self.delay.mean_ms

@@ -1,4 +1,4 @@
-"""What a placement places and a move moves: a whole topic, a client's home, or one link."""
+"""Keys, the units of placements and moves: a whole topic, a client's home, or one link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 
 
 class Key(NamedTuple):
-    """The name of one thing that has a broker. Keys of one unit sort by topic, then by client."""
+    """The identity of a topic, home or link that has a broker. Keys of one unit sort by topic, then by client."""
 
     unit: Unit
     topic: str  # empty for the home of a client

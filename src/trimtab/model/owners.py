@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def link_owners(workload: Workload, routing: Routing, keys: Sequence[Key]) -> Rows:
-    """(L,) the row in ``keys`` of the key that every link belongs to; -1 where it is not there.
+    """(L,) for every link, the row in ``keys`` of its key; -1 if the key is not in ``keys``.
 
     The same as ``routing.key`` for every link.
     """

@@ -1,4 +1,4 @@
-"""Which broker serves which unit."""
+"""Placements: a broker for every unit, and proved bounds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 UNPLACED: Final = -1
 
 
-Figure = Literal["received", "max_load", "delay"]  # of a judgement, that a family's policies are held against
+Figure = Literal["received", "max_load", "delay"]  # figures of a judgement that a bound can be about
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Something proved about a problem: no placement has a better value of this figure."""
+    """A proved bound of a problem: no placement has a better value of this figure."""
 
     kind: str  # how it was proved
     value: float
@@ -33,12 +33,12 @@ class Bound:
         return self.figure == "received"
 
     def proves(self, achieved: float) -> bool:
-        """Whether ``achieved`` is optimal: it reaches the bound, up to rounding of the last digits."""
+        """Whether ``achieved`` is optimal: it reaches the bound, up to rounding errors."""
         slack = 1e-12 * max(abs(self.value), abs(achieved))
         return bool(achieved >= self.value - slack if self.more_is_better else achieved <= self.value + slack)
 
     def gap(self, achieved: float) -> float:
-        """How far from the bound, as a share of it."""
+        """The distance from the bound, as a share of the bound."""
         if self.value <= 0.0:
             return 0.0
         ratio = achieved / self.value
@@ -53,8 +53,8 @@ class Placement:
     """
 
     unit: Unit
-    broker: Rows  # (units,) row in brokers, UNPLACED where nobody serves the unit
-    bound: Bound | None = None  # what the policy proved on the way, if anything
+    broker: Rows  # (units,) row in brokers, UNPLACED where no broker serves the unit
+    bound: Bound | None = None  # bound that the policy proved, if any
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def write_placement(problem: Problem, placement: Placement, path: str | PathLike[str]) -> None:
-    """One row per unit, in the order of the workload; the ending of ``path`` says which format."""
+    """Write one row per unit, in the order of the workload; the ending of ``path`` decides the format."""
     load = problem.workload
     columns: dict[str, Any] = {"unit": pa.repeat(placement.unit, len(placement))}
     if placement.unit == "link":
@@ -43,7 +43,7 @@ def write_placement(problem: Problem, placement: Placement, path: str | PathLike
 def read_placement(
     workload: Workload, path: str | PathLike[str], unit: Unit | None = None
 ) -> tuple[Problem, Placement]:
-    """Any placement file, ours or not, and the question it answers. A unit that it does not list is unplaced.
+    """Read a placement file, ours or not, with the problem it belongs to. Units that are not listed are unplaced.
 
     A live fleet's file may list topics, clients and links; ``unit`` says which of them are meant.
     """
@@ -119,12 +119,12 @@ def _read(file: Path) -> tuple[pa.Table, Any]:
 
 
 def _named_rows(workload: Workload, table: pa.Table, noun: str, file: Path, needs: Any = True) -> Any:
-    """Rows of topics or clients; where a row ``needs`` none, it has none."""
+    """Rows of topics or clients, -1 where a row ``needs`` none."""
     known = {"topic": workload.topics, "client": workload.clients}[noun]
     text = tables.text(table, noun, path=file, why=f"which {noun}")
     if not np.all(needs):
         first = text[int(np.flatnonzero(needs)[0])]
-        text = pc.if_else(pa.array(needs), text, first)  # any name that is needed, so that others are not looked up
+        text = pc.if_else(pa.array(needs), text, first)  # unneeded names must not be looked up: take a needed one
     rows = tables.rows_of(text, known.ids, column=noun, known_in=Path(known.name), path=file)
     return np.where(needs, rows, -1)
 

@@ -1,4 +1,4 @@
-"""Where clients and brokers are, and how far that is."""
+"""Positions of clients and brokers, and distances between them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Brokers, Clients, Floats, Rows
 
 EARTH_KM: Final = 6371.0088  # mean radius
-AT_ONCE: Final = 1 << 22  # distances held at a time
+AT_ONCE: Final = 1 << 22  # most distances held in memory at a time
 WHY: Final = "how far clients and brokers are apart; lat and lon, or x_km and y_km, in both tables"
 
 
 def points(clients: Clients, brokers: Brokers) -> tuple[Floats, Floats]:
-    """Both in one space: the plane in km, or the unit sphere."""
+    """Clients and brokers as points of one space: the plane in km, or the unit sphere."""
     for names in (("x_km", "y_km"), ("lat", "lon")):
         columns = [[getattr(table, name) for name in names] for table in (clients, brokers)]
         if all(values is not None for table in columns for values in table):
@@ -36,7 +36,7 @@ def on_sphere(lat: Floats, lon: Floats) -> Floats:
 
 
 def km_between(one: Floats, other: Floats) -> Floats:
-    """(len(one), len(other)) of points of the same space: along a straight line, or along the great circle."""
+    """(len(one), len(other)) distances: straight lines in the plane, great circles on the sphere."""
     square = ((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
     straight: Floats = np.sqrt(square)
     if one.shape[1] == 2:
@@ -45,7 +45,7 @@ def km_between(one: Floats, other: Floats) -> Floats:
 
 
 def nearest(clients: Clients, brokers: Brokers, among: Rows) -> Rows:
-    """For every client, the place in ``among`` (rows of brokers) of the nearest; the first of those alike."""
+    """For every client, the position in ``among`` (rows of brokers) of the nearest broker; ties: the first."""
     client, broker = points(clients, brokers)
     broker = broker[among]
     step = max(1, AT_ONCE // max(len(among), 1))

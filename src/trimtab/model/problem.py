@@ -1,4 +1,4 @@
-"""One placement question: a workload, and what must stay together."""
+"""A placement problem: a workload, and the unit of placement."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from trimtab.model.placement import Placement, Unit
     from trimtab.model.workload import Floats, Rows, Workload
 
-NEXT_TO_NOTHING: Final = 1e-9  # of the strongest broker's bandwidth
+NEXT_TO_NOTHING: Final = 1e-9  # share of the strongest broker's bandwidth below which a broker takes nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """What a way costs (Tanaka et al., 5.2 and 7.2)."""
+    """Network delays by distance (Tanaka et al., 5.2 and 7.2)."""
 
     ms_per_km: float = 0.1  # between clients and brokers, and between brokers
     cloud_ms: float = 5.0  # from any broker to the cloud, one way
@@ -33,11 +33,11 @@ class Delays:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a policy is given. The columns below are what nearly every policy reads, derived once."""
+    """The input of a policy. The columns below, which nearly every policy reads, are derived once."""
 
     workload: Workload
     unit: Unit
-    current: Placement | None = None  # where everything is now, for policies that move as little as they need
+    current: Placement | None = None  # current placement, for policies that keep moves few
     delays: Delays = Delays()
 
     data_rate: Floats = field(init=False)  # (K,) d[k], data/s of one copy of topic k
@@ -80,7 +80,7 @@ class Problem:
 
     @property
     def units(self) -> int:
-        """How many brokers an answer names."""
+        """The number of units, each of which a placement gives a broker."""
         if self.unit == "topic":
             return len(self.workload.topics)
         if self.unit == "client":
@@ -92,7 +92,7 @@ class Problem:
         return len(self.bandwidth)
 
     def refuse_unless_mine(self, placement: Placement, name: str = "placement") -> None:
-        """Whether a placement is an answer to this question at all."""
+        """Refuse a placement whose unit, size or brokers do not match this problem."""
         if placement.unit != self.unit:
             raise BadTable(name, f"places {placement.unit}s, but the question is about {self.unit}s")
         if len(placement) != self.units:
@@ -104,7 +104,7 @@ class Problem:
 
 
 def _speed(bandwidth: Floats) -> Floats:
-    """All alike where no bandwidth is given, or one of them is endless; next to nothing is nothing."""
+    """Relative strengths, 1 on average: equal if a bandwidth is infinite or all are 0; 0 where one is negligible."""
     if not len(bandwidth) or not np.isfinite(bandwidth).all() or not bandwidth.any():
         return np.ones(len(bandwidth))
     share = bandwidth / bandwidth.max()

@@ -1,4 +1,4 @@
-"""Tables as files: CSV or Parquet in, columns out, and back without ever leaving half a file."""
+"""Reads tables from CSV or Parquet files into columns, and writes them atomically."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find(folder: Path, name: str) -> Path:
 
 
 def read(path: Path) -> pa.Table:
-    """The whole table. Every column of a CSV file comes as text, so that errors can quote what stands there."""
+    """Read the whole table. Columns of a CSV file are read as text, so that errors can quote the cell."""
     try:
         if path.suffix == ".parquet":
             return pa.parquet.read_table(path)
@@ -112,12 +112,12 @@ def _is_number(word: str) -> bool:
 
 
 def write(table: pa.Table, path: Path) -> None:
-    """Write to a neighbour first, then rename: a reader or a crash never sees half a file."""
+    """Write to a temporary file beside ``path``, then rename it: no reader sees half a file, even after a crash."""
     write_all({path: table})
 
 
 def _write_csv(table: pa.Table, path: Path) -> None:
-    """Without quotes where no name has a comma, a quote or a line break in it: smaller, and easy on the eye."""
+    """Write CSV, without quotes if no name contains a comma, a quote or a line break: smaller and easier to read."""
     for style in ("none", "needed"):
         with path.open("wb") as file:
             file.write((",".join(table.column_names) + "\n").encode())
@@ -130,7 +130,7 @@ def _write_csv(table: pa.Table, path: Path) -> None:
 
 
 def write_all(tables: dict[Path, pa.Table]) -> None:
-    """Write several files, all or none: whatever is likely to fail, fails before the first one takes its place."""
+    """Write several files, all or none: all are written to temporary files before the first is renamed."""
     partials: dict[Path, Path] = {}
     current = Path()
     try:
@@ -156,7 +156,7 @@ def write_all(tables: dict[Path, pa.Table]) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors about a table, told as errors about its file."""
+    """Turn errors about a table into errors about its file."""
     try:
         yield
     except BadTable as error:

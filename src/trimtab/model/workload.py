@@ -1,4 +1,4 @@
-"""What a fleet carries: topics, clients, brokers, and the links between them."""
+"""Workloads of a fleet: topics, clients, brokers, and the links between topics and clients."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Table:
         return ["id", *(f.name for f in columns_of(type(self)) if getattr(self, f.name) is not None)]
 
     def need(self, name: str, why: str) -> Floats:
-        """The column, or an error that asks for it by name."""
+        """The column; if it is absent, an error that names it."""
         values: Floats | None = getattr(self, name)
         if values is None:
             raise MissingColumn(self.name, name, self.present(), why)
@@ -80,7 +80,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Topics(Table):
-    """What is published."""
+    """Topics and their traffic."""
 
     name: ClassVar[str] = "topics"
     rate: Floats = column(required=True)  # messages/s, all publishers of the topic together
@@ -89,7 +89,7 @@ class Topics(Table):
     spool: Floats | None = column()  # messages kept for processing
     latency_ms: Floats | None = column(may_be_empty=True)  # bound; empty = none
     out_rate: Floats | None = column(may_be_empty=True)  # messages/s that a subscriber receives; empty = as published
-    out_bytes: Floats | None = column()  # per message of these
+    out_bytes: Floats | None = column()  # size of a message that a subscriber receives
     relayed: Floats | None = column()  # share of publications that pass a processor or a store at their broker
     taps: Floats | None = column()  # copies of every delivery that leave the fleet, to the hub
 
@@ -109,7 +109,7 @@ class Topics(Table):
 
 @dataclass(frozen=True, eq=False)
 class Clients(Table):
-    """Who publishes and subscribes."""
+    """Publishers and subscribers, with their positions."""
 
     name: ClassVar[str] = "clients"
     lat: Floats | None = column(signed=True)  # degrees
@@ -120,7 +120,7 @@ class Clients(Table):
 
 @dataclass(frozen=True, eq=False)
 class Brokers(Table):
-    """Who serves them."""
+    """Brokers, with their positions and limits."""
 
     name: ClassVar[str] = "brokers"
     bandwidth: Floats | None = column()  # data/s, in and out together
@@ -136,7 +136,7 @@ class Brokers(Table):
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """(topic, client, role) triples; no triple stands twice."""
+    """(topic, client, role) triples without duplicates."""
 
     name: ClassVar[str] = "links"
     topic: Rows  # (L,) row in topics
@@ -169,7 +169,7 @@ class Links:
 
     @classmethod
     def subscriptions(cls, topic: Any, client: Any) -> Links:
-        """Links that all subscribe."""
+        """Links that are all subscriptions."""
         return cls(topic, client, np.full(len(topic), SUB, dtype=np.int8))
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """Everything a placement is decided on. Row ``k`` of ``topics`` is topic ``k``, and so on."""
+    """The tables that a placement is decided by. Row ``k`` of ``topics`` is topic ``k``, and so on."""
 
     topics: Topics
     clients: Clients

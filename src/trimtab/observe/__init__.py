@@ -1,1 +1,1 @@
-"""What is true now: mergeable summaries of constant size."""
+"""Measurements of the running fleet, as mergeable summaries of constant size."""

@@ -1,13 +1,13 @@
-"""Moving averages that know a change from a peak.
+"""Moving averages that tell a lasting change of a rate from a single peak.
 
-An average over some twenty seconds does not run after every peak, but it also takes a minute to believe that a rush is
-over: a rate that falls from five to one is still twice what it should be after 28 s. So each average also knows how
-much its rate varies. What is far outside of that twice in a row is a new rate and not a peak: the average begins anew
-with it, or takes that back if it was a peak after all.
+An average over some twenty seconds smooths peaks, but it reacts slowly to a real change: when a rate falls from five to
+one, the average is still twice too high after 28 s. Each average therefore also tracks the variance of its rate. Two
+samples in a row that are far above the mean, or far below it, are a change: the average restarts at the new rate. If
+one of the next samples matches the old rate again, it was a peak after all, and the old average is restored.
 
-What comes in bursts, such as results of a channel once a minute, is averaged over several of them, however far they are
-apart: else it would be half gone before the next one comes, and a fleet that carries the same all the time would seem
-to change.
+Traffic that comes in bursts, such as the results of a channel once a minute, is averaged over several bursts, however
+far apart they are. Otherwise the average would decay by half between two bursts, and a fleet under constant load would
+seem to change.
 """
 
 from __future__ import annotations
@@ -21,38 +21,44 @@ if TYPE_CHECKING:
 
     from trimtab.model.workload import Floats
 
-SURE: Final = 3.0  # standard deviations off that are no chance
-ROUGH: Final = 0.1  # of its mean that any rate may vary, however steady it has been
-YOUNG: Final = 3  # times that something is added, after which a change is not taken back
-BURSTS: Final = 5.0  # over which what comes in bursts is averaged
-STEADY: Final = 3  # times in a row that something has come: these are no bursts
-RARER: Final = 0.8  # of the longest time between bursts that is remembered at each
+SURE: Final = 3.0  # deviation from the mean that is not chance, in standard deviations
+ROUGH: Final = 0.1  # smallest standard deviation assumed for any rate, as a share of its mean
+YOUNG: Final = 3  # samples after a change during which it can still be taken back
+BURSTS: Final = 5.0  # number of bursts that the average of bursty traffic spans
+STEADY: Final = 3  # consecutive non-zero samples that make traffic steady, not bursty
+RARER: Final = 0.8  # decay of the remembered gap between bursts, per burst
 
 
 class Averages:
-    """One row for each thing that has a rate, any number of columns; changes are looked for in the first, a count."""
+    """Averages of many rates: a row per topic or other source, any number of columns.
+
+    Changes are detected in the first column, which must be a count.
+    """
 
     def __init__(self, average_s: float, rows: int = 0, columns: int = 1) -> None:
         self.average_s = average_s
-        self.known_s = 0.0  # of which there is anything to average
+        self.known_s = 0.0  # seconds covered by all samples so far
         self.mean: Floats = np.zeros((rows, columns))  # per second
         self._variance: Floats = np.zeros(rows)  # of the first column
-        self._off: NDArray[np.int8] = np.zeros(rows, np.int8)  # above or below, by far, the last time
-        self._last: Floats = self.mean  # the mean before what was added last,
-        self._before: Floats = self.mean.copy()  # and before the last change
-        self._age: NDArray[np.int64] = np.full(rows, YOUNG)  # of that change
+        self._off: NDArray[np.int8] = np.zeros(rows, np.int8)  # last sample: 1 far above the mean, -1 far below
+        self._last: Floats = self.mean  # the mean before the last sample
+        self._before: Floats = self.mean.copy()  # the mean before the last change
+        self._age: NDArray[np.int64] = np.full(rows, YOUNG)  # samples since the last change
         self._gap: Floats = np.zeros(rows)  # seconds between bursts; zero if there are none
-        self._since: Floats = np.full(rows, np.inf)  # seconds since anything has come
-        self._run: NDArray[np.int64] = np.zeros(rows, np.int64)  # times in a row that something has
-        self._burst: Floats = self.mean.copy()  # all that has come in these
-        self._times: NDArray[np.int64] = np.zeros(rows, np.int64)  # that anything has come, all in all
+        self._since: Floats = np.full(rows, np.inf)  # seconds since the last non-zero sample
+        self._run: NDArray[np.int64] = np.zeros(rows, np.int64)  # consecutive non-zero samples
+        self._burst: Floats = self.mean.copy()  # sum over the latest run of non-zero samples
+        self._times: NDArray[np.int64] = np.zeros(rows, np.int64)  # non-zero samples in total
 
     def add(self, amount: Floats, seconds: float) -> None:
-        """What came in the last ``seconds``, (rows, columns). A plain mean until there is enough for an average."""
+        """Add a sample: the (rows, columns) amounts of the last ``seconds``.
+
+        The result is a plain mean until the samples cover the averaging time.
+        """
         if seconds <= 0.0:
             return
         self.known_s += seconds
-        # By what is known of gaps before this one: a burst that comes late counts as much as the others.
+        # The gap of earlier bursts decides the weight, so that a late burst counts as much as the others.
         least = np.where(self._gap > 0.0, 0.0, seconds / self.known_s)
         share = np.maximum(-np.expm1(-seconds / np.maximum(self.average_s, BURSTS * self._gap)), least)
         second, mean = self._bursts(amount, seconds)
@@ -70,25 +76,30 @@ class Averages:
         self._age = np.where(changed, 0, self._age + 1)
         self._last = mean
         self.mean = np.select([changed[:, None], back[:, None]], [rate, before], mean + share[:, None] * (rate - mean))
-        # One peak must not make a rate look as if it varied, many must.
+        # Deviations are capped: a single peak must not raise the variance much, but many peaks must.
         self._variance += share * (np.minimum(square, limit) - self._variance)
         self._off = np.where(back, np.int8(0), off)
 
     def unsure(self, column: int = 0) -> float:
-        """Share of all that comes, by that column, which has come once only: it may be steady, or a burst an hour. As
-        much as if it came again now."""
+        """Share of the total rate, by that column, that comes from rows with too few samples to know their period.
+
+        Such a row may be steady or a burst an hour. Its rate is estimated as if the next burst came now.
+        """
         known = (self._times >= STEADY) | (self._gap > 0.0)
         again = np.where(known, 0.0, self._burst[:, column] / np.maximum(np.minimum(self._since, self.known_s), 1.0))
         total = float(self.mean[known, column].sum() + again.sum())
         return float(again.sum()) / total if total > 0.0 else 0.0
 
     def quiet_s(self) -> Floats:
-        """(rows,) seconds since anything has come."""
+        """(rows,) seconds since the last non-zero sample."""
         return self._since
 
     def _bursts(self, amount: Floats, seconds: float) -> tuple[NDArray[np.bool_], Floats]:
-        """How long it takes from one burst to the next. Where that is known for the first time now; and the mean, which
-        is there what the burst before has brought, over that time."""
+        """Update the gap between bursts.
+
+        Returns the rows whose gap becomes known with this sample, and the means. In those rows the mean is the previous
+        burst divided by the gap.
+        """
         came, quiet = amount[:, 0] > 0.0, self._since + seconds
         apart = came & np.isfinite(quiet) & (quiet > 2 * seconds)
         second = apart & (self._gap == 0.0)
@@ -102,15 +113,15 @@ class Averages:
         return second, mean
 
     def _limit(self, rate: Floats, mean: Floats, seconds: float) -> Floats:
-        """The square of how far from its mean a rate may be by chance.
+        """The largest squared deviation from the mean that may be chance.
 
-        Counts vary by their root at least, which is all there is to know of what hardly ever comes.
+        The standard deviation of a count is at least its root; for rare messages that is the only estimate there is.
         """
         least = np.maximum(np.maximum(mean, rate) / seconds, (ROUGH * mean) ** 2)
         return SURE**2 * np.maximum(self._variance, least)
 
     def keep(self, rows: NDArray[np.intp], more: int = 0) -> None:
-        """These rows only, in this order, and so many new ones behind them."""
+        """Keep only these rows, in this order, and append ``more`` new ones."""
 
         def kept(column: NDArray, new: float = 0) -> NDArray:  # type: ignore[type-arg]
             return np.concatenate([column[rows], np.full((more, *column.shape[1:]), new, column.dtype)])

@@ -17,7 +17,7 @@ from trimtab.observe.histogram import Histogram
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-PART: Final = 500  # topics, and clients, in one message about a broker
+PART: Final = 500  # most topics, and most clients, in one report message
 
 
 class TopicReport(msgspec.Struct, omit_defaults=True):
@@ -43,7 +43,7 @@ class TopicReport(msgspec.Struct, omit_defaults=True):
         self.latency.merge(other.latency)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to tell."""
+        """Whether any count is non-zero."""
         return bool(self.latency.counts) or any(getattr(self, name) for name in _NUMBERS)
 
     def encode(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class BrokerReport(msgspec.Struct):
     out_bytes: int = 0
     own_bytes: int = 0  # of those, requests and reports between the fleet's processes, in and out
     topics: dict[str, TopicReport] = {}
-    # Only in reports that list who is there:
+    # Only in reports that list the broker's clients:
     links: Links | None = None
     published: Published | None = None  # through this broker since the list before; ``stock-BROKER``: by stock clients
     stock_subscriptions: dict[str, int] | None = None  # topic -> subscriptions of stock clients
@@ -93,7 +93,7 @@ class BrokerReport(msgspec.Struct):
         return msgspec.convert(named, cls, dec_hook=decode_hook)
 
     def parts(self) -> Iterator[BrokerReport]:
-        """The same in parts that fit into a message each, and add up to it."""
+        """Split the report into parts that fit into one message each; their sum is the report."""
         lists = (self.topics, self.links, self.published, self.stock_subscriptions)
         for at in range(0, max([1, *(len(each) for each in lists if each)]), PART):
             whole = self if at == 0 else BrokerReport(self.broker, self.at, self.period_s)
@@ -108,7 +108,7 @@ def _some(listed: Mapping[str, Any] | None, at: int) -> dict[str, Any] | None:
 
 
 def encode_hook(value: Any) -> Any:
-    """What msgspec cannot write by itself: histograms, and numbers of numpy."""
+    """Encode types that msgspec does not know: histograms and numpy numbers."""
     if isinstance(value, Histogram):
         return value.encode()
     for plain in (bool, int, float, str):

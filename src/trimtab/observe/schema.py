@@ -1,4 +1,4 @@
-"""The Arrow and Spark forms of what is declared as msgspec Structs, such as reports: derived, so that they agree."""
+"""Arrow and Spark schemas derived from msgspec Structs such as reports, so that all forms agree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPARK: Final = {str: "STRING", bool: "BOOLEAN", int: "LONG", float: "DOUBLE"}
 
 
 def columns(declared: type[msgspec.Struct], only: Iterable[str] | None = None) -> dict[str, Any]:
-    """Field -> Python type, of the fields named, or of all in their order."""
+    """Field -> Python type: of the named fields, or of all fields in declaration order."""
     hints = get_type_hints(declared)
     return {name: hints[name] for name in (declared.__struct_fields__ if only is None else only)}
 
@@ -62,7 +62,7 @@ def arrow_type(kind: Any) -> pa.DataType:
 
 
 def _plain(kind: Any) -> Any:
-    """Without None, which every column may hold; a histogram as it is written."""
+    """The type without None, since every column is nullable; a histogram becomes its encoded type."""
     if kind is Histogram:
         return list[list[int]]
     if get_origin(kind) in (Union, UnionType):

@@ -31,14 +31,14 @@ USAGE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a broker says of itself: means over ``USAGE_S``."""
+    """Resource use that a broker reports: means over ``USAGE_S``."""
 
     data: float  # bytes/s in and out
     messages: float = 0.0  # per second, in and out
     cores: float = 0.0  # in use by its servers
-    processing: float = 0.0  # and by processors of topics
+    processing: float = 0.0  # cores in use by processors of topics
     memory: float = 0.0  # bytes
-    latency_ms: float = 0.0  # p99 of what it delivered
+    latency_ms: float = 0.0  # p99 of its deliveries
     own: float = 0.0  # bytes/s of requests and reports between the fleet's processes, part of ``data``
 
 
@@ -49,12 +49,12 @@ class Snapshot:
     at: float
     workload: Workload
     usage: Mapping[str, Usage] = field(default_factory=dict)  # by broker, of those that reported
-    unsure: float = 0.0  # share of all data of which it is not known yet how often it comes
-    units: Mapping[str, Unit] = field(default_factory=dict)  # of topics; without an entry: client
+    unsure: float = 0.0  # share of all data whose period is not known yet
+    units: Mapping[str, Unit] = field(default_factory=dict)  # unit of each topic; without an entry: client
     carrier: Rows | None = None  # (L,) broker that carried each link when it was measured, UNPLACED if unknown
 
     def pack(self) -> bytes:
-        """All of it; unzipped, it is a workload folder."""
+        """Encode the snapshot as a zip file; unzipped, it is a workload folder."""
         tables = as_tables(self.workload)
         if self.units:
             units = [self.units.get(name, "client") for name in self.workload.topics.ids]
@@ -66,7 +66,7 @@ class Snapshot:
 
 
 def packed(at: float, tables: Mapping[str, pa.Table], usage: Mapping[str, Usage], unsure: float = 0.0) -> bytes:
-    """The same from tables: topics, clients, brokers, links."""
+    """Encode a snapshot given as tables: topics, clients, brokers, links."""
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w") as bag:  # Parquet is compressed already
         for name, table in tables.items():
@@ -81,12 +81,12 @@ def packed(at: float, tables: Mapping[str, pa.Table], usage: Mapping[str, Usage]
 
 
 def in_parts(data: bytes) -> list[bytes]:
-    """Pieces that fit into a message each."""
+    """Split into pieces that fit into one message each."""
     return [data[at : at + PART] for at in range(0, len(data), PART)]
 
 
 def _dated(name: str) -> zipfile.ZipInfo:
-    """Without a date, so that the same snapshot has the same bytes."""
+    """A zip entry without a date, so that equal snapshots have equal bytes."""
     return zipfile.ZipInfo(name)
 
 
@@ -105,7 +105,7 @@ def unpack(data: bytes) -> Snapshot:
 
 
 def _placed(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """Units of topics and carriers of links, as far as the tables have them."""
+    """Units of topics and carriers of links, where the tables have these columns."""
     topics, links = tables["topics"], tables["links"]
     found: dict[str, Any] = {}
     if "unit" in topics.column_names:

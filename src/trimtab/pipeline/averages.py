@@ -1,7 +1,4 @@
-"""Moving averages of what topics carry, brought up to date by what came since the last time.
-
-Nothing that has been counted is looked at again.
-"""
+"""Moving averages of topics' traffic, updated incrementally: every report is counted once."""
 
 from __future__ import annotations
 
@@ -17,21 +14,21 @@ from trimtab.pipeline.telemetry import HALVES, SUMMED
 if TYPE_CHECKING:
     from trimtab.model.workload import Floats
 
-NOTHING: Final = 1e-6  # messages/s that are left of a topic when it is forgotten,
-SELDOM_S: Final = 3600.0  # if nothing has come for so long
+NOTHING: Final = 1e-6  # messages/s at or below which a topic counts as quiet
+SELDOM_S: Final = 3600.0  # time without messages after which a quiet topic is dropped
 
 
 class TopicAverages:
-    """Topics come when something is published to them, and go when that was long ago."""
+    """Averages by topic. A topic is added with its first message, and dropped after a long silence."""
 
     def __init__(self, average_s: float, began: float) -> None:
-        self.began = began  # nothing is known of the time before
-        self.at = began  # everything up to here is in
+        self.began = began  # start of the measurements
+        self.at = began  # end of the last sample
         self._topics = pa.array([], pa.string())
         self._averages = Averages(average_s, columns=len(SUMMED))
 
     def add(self, fresh: pa.Table, middle: float, now: float) -> None:
-        """``telemetry.halves`` of what came since the last time, before and after ``middle``."""
+        """Add ``telemetry.halves`` of the reports since the last call, split at ``middle``."""
         topics = pa.array(fresh["topic"].to_pylist(), pa.string())
         new = topics.filter(pc.invert(pc.is_in(topics, self._topics)))
         self._averages.keep(np.arange(len(self._topics)), len(new))
@@ -48,11 +45,11 @@ class TopicAverages:
         self._topics = self._topics.take(pa.array(kept))
 
     def unsure(self) -> float:
-        """Share of all data of which it is not known yet how often it comes."""
+        """Share of all data whose period is not known yet."""
         return self._averages.unsure(SUMMED.index("in_bytes"))
 
     def rates(self) -> pa.Table:
-        """As ``telemetry.rates``; what is quiet at present is not among them."""
+        """Rates in the form of ``telemetry.rates``, without topics that are quiet at present."""
         present = self._averages.mean[:, SUMMED.index("in_msgs")] > NOTHING
         mean = dict(zip(SUMMED, self._averages.mean[present].T, strict=True))
         return pa.table({

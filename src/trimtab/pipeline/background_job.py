@@ -1,4 +1,4 @@
-"""One piece of work at a time in a thread of its own, so that what must be quick need not wait for what takes long."""
+"""One long job at a time in a background thread, so that short jobs in the main thread do not wait for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Beside:
-    """All but the work itself happens in the thread that calls: nothing that it keeps is shared."""
+    """Runs ``work`` in a background thread. Everything else runs in the caller's thread, so no state is shared."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, "beside")
@@ -23,12 +23,15 @@ class Beside:
         return self._work is not None
 
     def start(self, work: Callable[[], Any], finish: Callable[[Any], None]) -> None:
-        """``work`` begins in the other thread; ``settle`` calls ``finish`` with what came of it."""
+        """Start ``work`` in the background thread; ``settle`` calls ``finish`` with its result."""
         assert not self.busy
         self._finish, self._work = finish, self._pool.submit(work)
 
     def settle(self, *, wait: bool = False) -> bool:
-        """Finish what is done, or wait for it; what went wrong there is raised here. Whether there was anything."""
+        """Finish the job if its work is done, or wait for it. Returns whether a job was finished.
+
+        An exception of the work is raised here.
+        """
         if self._work is None or not (wait or self._work.done()):
             return False
         work, self._work = self._work, None
@@ -40,7 +43,7 @@ class Beside:
         return True
 
     def when_free(self, drop: Callable[[], None]) -> None:
-        """Let go of something that the work may still be using."""
+        """Call ``drop`` as soon as no job runs that may still use the data to be dropped."""
         if self.busy:
             self._later.append(drop)
         else:

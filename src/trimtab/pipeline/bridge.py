@@ -1,6 +1,6 @@
-"""A feed from any streaming source of Spark's (files, Kafka with its package): its rows go to the feed's own stream.
+"""A feed from any streaming source of Spark (files, Kafka with its package): its rows go to the feed's own stream.
 
-From there on it is a feed like any other, with positions that executions can be repeated by.
+From there on it is a feed like any other, with stream positions by which executions can be repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trimtab.pipeline.manifest import App, Feed
     from trimtab.pipeline.nats.wire import Server
 
-NEEDS_SCHEMA: Final = ("csv", "json", "parquet", "orc", "text", "xml")  # files; other sources bring their own
+NEEDS_SCHEMA: Final = ("csv", "json", "parquet", "orc", "text", "xml")  # files; other sources have their own
 
 
 def start(spark: SparkSession, server: Server, app: App, feed: Feed, folder: Path) -> StreamingQuery:
@@ -75,7 +75,7 @@ def _sender(server: Server, feed: Feed, app: str, folder: Path) -> Any:
 
 
 def _sent(server: Server, stream: str, note: Path, number: int, prefix: bytes) -> set[bytes]:
-    """Messages of a batch that are stored already: Spark repeats one that was cut off, however long ago."""
+    """Messages of a batch that are stored already: Spark repeats a batch that was cut off, however long ago."""
     with JetStream(server) as jetstream:
         state = jetstream.info(stream)
         words = note.read_text().split() if note.exists() else []
@@ -89,7 +89,7 @@ def _sent(server: Server, stream: str, note: Path, number: int, prefix: bytes) -
 
 
 def _epoch(folder: Path) -> str:
-    """Tells this checkpoint's batches from those of one that was lost."""
+    """An identifier of this checkpoint, which tells its batches from those of a lost checkpoint."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "epoch"
     if not (folder / "checkpoint").exists() or not path.exists():

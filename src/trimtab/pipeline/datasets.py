@@ -1,4 +1,4 @@
-"""What has come by a feed: in memory while channels need it, on disk for good, and the latest row per key of it."""
+"""Messages of a feed: in memory while channels need them, on disk for its retention, and the latest row per key."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from trimtab.pipeline.nats.wire import Server
 
 log = logging.getLogger("trimtab.pipeline")
-SMALL: Final = 20_000  # publications that one task deals with sooner than two would
-LAST_LOOK_S: Final = 120.0  # that a file stays for a query that found it before it was too old
-SNAPSHOTS: Final = 3  # an execution that is repeated may need an earlier one
+SMALL: Final = 20_000  # most publications that one Spark task handles faster than two would
+LAST_LOOK_S: Final = 120.0  # grace time of an expired file, for queries that have already listed it
+SNAPSHOTS: Final = 3  # snapshots kept: a repeated execution may need an earlier one
 HIDDEN: Final = (STREAM, SEQ, TIME)
 
 
@@ -48,17 +48,17 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Messages of a feed on their way to disk."""
+    """Messages of a feed that are about to be written to disk."""
 
     feed: Feed
     upto: Positions
     rows: DataFrame | None
     good: Path
     bad: Path
-    needed: float  # what is on disk from there on is not forgotten
+    needed: float  # files from this position on are kept, however old
 
     def write(self) -> int:
-        """How many do not fit the feed's schema; they are written too, elsewhere."""
+        """Write the messages; returns how many do not fit the feed's schema. Those are written to ``bad``."""
         if self.rows is None:
             return 0
         seen = Observation()
@@ -70,7 +70,7 @@ class Writing:
         return bad
 
     def _write(self, rows: DataFrame, path: Path) -> None:
-        """All or nothing, in place of what a run may have written that was cut off right after; and forget the old."""
+        """Write all rows or none, replacing a file left by a run that was cut off; delete files past retention."""
         tables.write(rows, path)
         known = sorted(path.parent.glob("after-*"), key=tables.begins)
         for old, following in itertools.pairwise(known):
@@ -84,19 +84,19 @@ class Arrivals:
     def __init__(self, spark: SparkSession, server: Server, feed: Feed, app: str, folder: Path) -> None:
         self.feed = feed
         self.streams = feeds.streams_of(feed, app)
-        self.upto: Positions = dict.fromkeys(self.streams, 0)  # what has been read
-        self.stored: Positions = dict.fromkeys(self.streams, 0)  # what is on disk
-        self.rejected = 0  # messages, of those that are on disk
+        self.upto: Positions = dict.fromkeys(self.streams, 0)  # position of the last message read
+        self.stored: Positions = dict.fromkeys(self.streams, 0)  # position of the last message on disk
+        self.rejected = 0  # messages written so far that do not fit the schema
         self._spark = spark
         self._server = server
         self._folder = folder / "feeds" / feed.name
         self._rejects = folder / "rejects" / feed.name
         self._segments: list[Segment] = []
-        self.needed_by: list[Callable[[], int]] = []  # who needs all files from some position on, however old
+        self.needed_by: list[Callable[[], int]] = []  # positions from which files must be kept, however old
 
     @property
     def is_new_here(self) -> bool:
-        """Whether nothing of it was ever on this machine, or only of other topics."""
+        """Whether this machine holds no files of the feed, or only of other topics."""
         return not tables.is_about(self._folder, self.streams)
 
     def start(self, after: Positions, stored: Positions) -> None:
@@ -109,7 +109,7 @@ class Arrivals:
         return {stream: jetstream.info(stream).last for stream in self.streams}
 
     def segment(self, after: Positions, upto: Positions, messages: pa.Table | None) -> Segment:
-        """What comes next: these messages, or what Spark reads. In any thread; ``add`` makes it part of the rest."""
+        """Parse the next messages, given or read by Spark, into a segment. May run in any thread; see ``add``."""
         if messages is None:
             raw = feeds.read(self._spark, self._server, after, upto)
         else:
@@ -125,12 +125,12 @@ class Arrivals:
         self.upto = segment.upto
 
     def between(self, after: Positions, upto: Positions) -> tuple[DataFrame, int]:
-        """Publications after and up to these positions, and about how many."""
+        """Publications after ``after`` and up to ``upto``, and their approximate number."""
         rows, count = self._parsed(after, upto)
         return (feeds.good(rows, self.feed.schema), count) if rows is not None else (self._nothing(), 0)
 
     def _parsed(self, after: Positions, upto: Positions) -> tuple[DataFrame | None, int]:
-        """In one task if they are few, or else in as many as there are cores."""
+        """Parsed messages: in one Spark task if they are few, otherwise in as many as there are cores."""
         found = [
             each
             for each in self._segments
@@ -152,7 +152,7 @@ class Arrivals:
 
     @property
     def begins(self) -> Positions:
-        """What is in memory comes after this."""
+        """The position after which messages are in memory."""
         return next((segment.after for segment in self._segments), self.upto)
 
     def _nothing(self) -> DataFrame:
@@ -161,7 +161,7 @@ class Arrivals:
         )
 
     def history(self, upto: Positions) -> DataFrame:
-        """Everything up to these positions: from disk, as far as that is kept, and what is not there yet."""
+        """Everything up to these positions within the feed's retention, from disk and from memory."""
         return self._whole(upto, {}, self.feed.retention_s)
 
     def since(self, after: Positions, upto: Positions) -> DataFrame:
@@ -174,8 +174,8 @@ class Arrivals:
         return tables.with_files(rows, self._folder, "after-*", younger_s, before=stored).where(_within(after, upto))
 
     def unwritten(self) -> Writing | None:
-        """What is not on disk yet, if anything."""
-        # A driver that has just begun may read again what is on disk already.
+        """The messages that are not on disk yet; None if there are none."""
+        # A driver that has just started may read messages again that are already on disk.
         upto = {stream: max(at, self.stored[stream]) for stream, at in self.upto.items()}
         if self.stored == upto:
             return None
@@ -187,14 +187,14 @@ class Arrivals:
         return min((each() for each in self.needed_by), default=math.inf)
 
     def written(self, part: Writing, bad: int) -> None:
-        """That is on disk now."""
+        """Note that ``part`` is on disk now, with ``bad`` rejected messages."""
         self.stored = part.upto
         self.rejected += bad
         if bad:
             log.warning("feed %s: %d messages do not fit its schema; they are in 'rejects'", self.feed.name, bad)
 
     def forget(self, consumed: Sequence[Positions]) -> None:
-        """Drop what every channel has had and what is on disk."""
+        """Drop segments that every channel has consumed and that are on disk."""
         floors = [*consumed, self.stored]
         kept = []
         for segment in self._segments:
@@ -206,27 +206,27 @@ class Arrivals:
 
 
 class Keyed:
-    """The latest row per key of a feed. A snapshot is kept on disk, for a row may stay longer than its feed does."""
+    """The latest row per key of a feed. Snapshots on disk keep rows that are older than the feed's retention."""
 
     def __init__(
         self, dataset: Dataset, arrivals: Arrivals, folder: Path, when_free: Callable[[Callable[[], None]], None]
     ) -> None:
         self.dataset = dataset
-        self._when_free = when_free  # of executions that may still read what is to be dropped
+        self._when_free = when_free  # delays a drop until no execution can still read the rows
         self._arrivals = arrivals
         self._folder = folder / "keyed" / dataset.name
         self._base: tables.Settled | None = None
         self._at: Positions = {}
-        self._partial = False  # made of less than there once was
+        self._partial = False  # built without a snapshot although later ones exist, so older rows may be missing
         tables.make_about(self._folder, arrivals.streams)
         arrivals.needed_by.append(self._snapshot_at)
 
     def rows(self, upto: Positions) -> DataFrame:
-        """As of these positions."""
+        """The rows as of these positions."""
         begins = self._arrivals.begins
         whole = self._partial and bool(self._older(upto))
         if self._base is None or whole or any(self._at[s] > upto[s] or self._at[s] < begins[s] for s in upto):
-            # An execution that is repeated may have gone back, further than the memory does, or than snapshots do.
+            # A repeated execution may need positions from before those in memory, or even before the snapshots.
             base = tables.latest(self._from_disk(upto), self.dataset.key)
         elif self._at == upto:
             return self._base.rows
@@ -240,7 +240,7 @@ class Keyed:
         return made.rows
 
     def _from_disk(self, upto: Positions) -> DataFrame:
-        """The newest snapshot that is not too new, and all that came after it."""
+        """The newest snapshot not after ``upto``, and all messages after that snapshot."""
         older = self._older(upto)
         self._partial = not older and bool(self._snapshots())
         if not older:
@@ -249,15 +249,15 @@ class Keyed:
         return tables.with_files(self._arrivals.since(at, upto), self._folder, self._path(at).name)
 
     def _older(self, upto: Positions) -> list[Positions]:
-        """Snapshots of that or an earlier time."""
+        """Snapshots at or before these positions."""
         return [at for at in self._snapshots() if all(at[stream] <= upto[stream] for stream in upto)]
 
     def _snapshot_at(self) -> int:
-        """What came after the newest snapshot is nowhere but in the feed's files."""
+        """The position of the newest snapshot: later rows exist only in the feed's files, which must be kept."""
         return sum(self._snapshots()[-1].values()) if self._snapshots() else 0
 
     def snapshot(self) -> Callable[[], None] | None:
-        """What writes one, if there is anything new."""
+        """A function that writes a snapshot; None if there is nothing new."""
         if self._base is None or self._path(self._at).exists():
             return None
         rows, path = self._base.rows, self._path(self._at)
@@ -270,7 +270,7 @@ class Keyed:
         return write
 
     def _snapshots(self) -> list[Positions]:
-        """The oldest first."""
+        """Positions of all snapshots, oldest first."""
         found = []
         for path in self._folder.glob("at-*"):
             places = [int(each) for each in path.name.split("-")[1:]]

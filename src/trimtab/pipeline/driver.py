@@ -1,11 +1,11 @@
-"""The pipeline's loop: take what is new, execute the channels that are due, publish, write it down; again.
+"""The pipeline's loop: take new publications, execute the channels that are due, publish results, update the ledger.
 
-Reading and parsing go on beside it, and so does, one at a time, what takes long: executions of channels with a period,
-and writing feeds to disk. Continuous channels do not wait for those.
+Feeds are read and parsed in another thread. Long jobs (executions of channels with a period, and writing feeds to disk)
+run one at a time in a background thread, so that continuous channels do not wait for them.
 
-An execution is written down at the hub before it begins and when it is done. Whatever is cut off in between is
-repeated with the same publications, the same subscriptions and the same time, and results that are stored already are
-left out. So every (channel, execution, subscription) has its result once, wherever the driver died.
+An execution is recorded in the hub's ledger before it begins and when it is done. If the driver dies in between, the
+execution is repeated with the same publications, the same subscriptions and the same time; results that are stored
+already are not sent again. So every (channel, execution, subscription) has its result once, wherever the driver died.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     from trimtab.pipeline.nats.wire import Server
     from trimtab.pipeline.plan import Plan
 
-    Do = Callable[[Callable[[], Any], Callable[[Any], None]], None]  # some work, then what to do with what came of it
+    Do = Callable[[Callable[[], Any], Callable[[Any], None]], None]  # (work, callback for the result of the work)
 
 log = logging.getLogger("trimtab.pipeline")
-PAUSE_S: Final = 0.1  # that a round waits for something new at the most
-LONGEST_REST_S: Final = 0.5  # of a continuous channel
-BROADCAST_MOST: Final = 200_000  # publications that are sent to every core, rather than the subscriptions
-STORE_S: Final = 30.0  # between writes of a feed's dataset,
-STORE_MOST: Final = 100_000  # unless there is so much: channels wait for as long as it takes to write
-SNAPSHOT_S: Final = 300.0  # between snapshots of keyed datasets
+PAUSE_S: Final = 0.1  # longest time that a round waits for new publications
+LONGEST_REST_S: Final = 0.5  # longest pause of a continuous channel between executions
+BROADCAST_MOST: Final = 200_000  # most publications that are broadcast to every core instead of the subscriptions
+STORE_S: Final = 30.0  # interval of writes of feeds to disk
+STORE_MOST: Final = 100_000  # unwritten messages of a feed that start a write early: channels wait for long writes
+SNAPSHOT_S: Final = 300.0  # interval of snapshots of keyed datasets
 
 
 @dataclass(slots=True)
 class Done:
-    """What an execution did, for whoever watches."""
+    """Figures of a finished execution, passed to the driver's ``told`` callback."""
 
     channel: str
     execution: int
@@ -66,14 +66,14 @@ class Done:
     rows: int
     indexed: bool
     took_s: float
-    late_s: float  # from its time to its last result
+    late_s: float  # from its scheduled time to its last result
     left_out: int = 0  # rows that are too large for a message
     reason: str = ""  # why the last of those was left out
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A channel's query, analysed by Spark, which needs the names of its tables no more."""
+    """A channel's query after Spark's analysis; the temporary views that it names may be replaced."""
 
     answer: DataFrame
     publications: int
@@ -87,7 +87,7 @@ class Due:
     """When a channel is to be executed next, in seconds since 1970."""
 
     period_s: float  # 0: continuous
-    phase_s: float = 0.0  # after the whole periods
+    phase_s: float = 0.0  # offset from whole multiples of the period
     next_at: float = 0.0
 
     def start(self, now: float) -> None:
@@ -96,7 +96,7 @@ class Due:
             self.next_at = (past + 1) * self.period_s + self.phase_s
 
     def rest(self, began: float, ended: float) -> None:
-        """A continuous one pauses as long as it took, so that there is always time for others."""
+        """Let a continuous channel pause as long as its execution took, so that other channels get their turn."""
         if not self.period_s:
             self.next_at = ended + min(ended - began, LONGEST_REST_S)
 
@@ -105,12 +105,12 @@ class Due:
 
 
 def at_once(work: Callable[[], Any], finish: Callable[[Any], None]) -> None:
-    """Not beside anything."""
+    """Run the work in the calling thread, not in the background."""
     finish(work())
 
 
 def schedule(periods_s: Mapping[str, float]) -> dict[str, Due]:
-    """Channels with a period take turns: spread over the shortest of all, so that none has to wait for the others."""
+    """Stagger channels with a period evenly over the shortest period, so that they do not wait for each other."""
     periodic = [name for name, period_s in periods_s.items() if period_s]
     step_s = min((periods_s[name] for name in periodic), default=0.0) / max(1, len(periodic))
     phases_s = {name: at * step_s for at, name in enumerate(periodic)}
@@ -118,7 +118,7 @@ def schedule(periods_s: Mapping[str, float]) -> dict[str, Due]:
 
 
 class Driver:
-    """One application."""
+    """Runs the channels of one application."""
 
     def __init__(
         self, spark: SparkSession, server: Server, app: App, plans: dict[str, Plan], folder: Path,
@@ -154,7 +154,7 @@ class Driver:
         self._jetstream.close()
 
     def load(self) -> None:
-        """Read the files of static datasets. Nothing outside has been changed yet."""
+        """Read the files of static datasets. This changes nothing outside the process."""
         functions.register(self.spark)
         self.spark.dataSource.register(NatsSource)
         for dataset in self.app.datasets.values():
@@ -165,7 +165,7 @@ class Driver:
                 self._keyed[dataset.name] = Keyed(dataset, arrivals, self._folder, self._beside.when_free)
 
     def start(self) -> None:
-        """Read the ledger, and repeat what was cut off."""
+        """Read the ledger, and repeat the executions that were cut off."""
         self.ledger = Ledger.read(self._jetstream, self.app.name)
         self._begin_where_it_ended()
         self.subscriptions.follow(self._jetstream)
@@ -183,7 +183,10 @@ class Driver:
                 self._perform(name, cut_off, repeated=True)
 
     def _begin_where_it_ended(self) -> None:
-        """Channels that are new begin with what comes from now on, and so do feeds that are new to a channel."""
+        """Set the start position of every channel and feed from the ledger.
+
+        A new channel starts at the current end of its feeds, and so does a feed that is new to a channel.
+        """
         last = {name: arrivals.last(self._jetstream) for name, arrivals in self.arrivals.items()}
         for name, plan in self.plans.items():
             before = self.ledger.channels.get(name)
@@ -202,7 +205,8 @@ class Driver:
             floors = [stored, *(self._consumed(channel).get(name, stored) for channel in self.plans)]
             after = {stream: min(floor.get(stream, last[name][stream]) for floor in floors) for stream in last[name]}
             arrivals.start(after, stored)
-        # Datasets are looked at after publications, so that who says where he is and then reports is known to be there.
+        # Feeds behind datasets are read last: if a client publishes its position and then a report, an execution that
+        # sees the report also sees the position.
         behind = {feed for plan in self.plans.values() for feed in plan.datasets}
         feeds = sorted(self.arrivals, key=lambda name: name in behind)
         self._ahead = Ahead(self._server, {name: self.arrivals[name].upto for name in feeds}, self._segment)
@@ -215,7 +219,7 @@ class Driver:
         return entry.upto if entry.done else entry.after
 
     def _has_read(self, execution: Execution) -> bool:
-        """Whether all that an execution was about has been read by this driver, too."""
+        """Whether this driver has read all publications that the execution covers."""
         return all(
             self.arrivals[feed].upto[stream] >= at
             for feed, upto in (*execution.upto.items(), *execution.datasets.items())
@@ -234,7 +238,10 @@ class Driver:
         self.store_snapshots()
 
     def round(self, wait_s: float = 0.0) -> None:
-        """Take what is new, execute every continuous channel that is due; begin one of the others, or to store."""
+        """Take new publications and execute every continuous channel that is due.
+
+        If the background thread is free, also start a write to disk or one channel with a period.
+        """
         for query in self._bridges:
             if (problem := query.exception()) is not None:
                 raise problem
@@ -248,19 +255,19 @@ class Driver:
                 self._execute(name, now)
         if not self._beside.busy and not self._store_in_turn():
             waiting = sorted((n for n in due if self._due[n].period_s), key=lambda name: self._due[name].next_at)
-            any(self._execute(name, now) for name in waiting)  # that which has been due longest and has something to do
+            any(self._execute(name, now) for name in waiting)  # the longest-due channel with new input
         for name, arrivals in self.arrivals.items():
             consumed = (self._consumed(channel) for channel in self.plans)
             arrivals.forget([each[name] for each in consumed if name in each])
 
     def _read(self, wait_s: float = 0.0) -> None:
-        """Take over what has been read, waiting for it if need be."""
+        """Take the segments that the reader thread has parsed; wait up to ``wait_s`` for the first."""
         assert self._ahead is not None
         for segment in self._ahead.take(wait_s):
             self.arrivals[segment.feed].add(segment)
 
     def _store_in_turn(self) -> bool:
-        """Begin to store if it is time to; whether it was."""
+        """Start a write to disk if one is due; returns whether one was."""
         now = time.monotonic()
         unstored = max((arrivals.unstored for arrivals in self.arrivals.values()), default=0)
         if now - self._stored_at > STORE_S or unstored > STORE_MOST:
@@ -272,13 +279,13 @@ class Driver:
         return False
 
     def store(self, do: Do = at_once) -> None:
-        """Write to disk what has come by feeds."""
+        """Write the unwritten messages of all feeds to disk."""
         self._stored_at = time.monotonic()
         parts = []
         for name, arrivals in self.arrivals.items():
             for keyed in self._keyed.values():
                 if keyed.dataset.feed == name:
-                    keyed.rows(arrivals.upto)  # what is on disk may leave the memory
+                    keyed.rows(arrivals.upto)  # update it now: segments on disk may leave the memory
             parts += [(name, part) for part in [arrivals.unwritten()] if part is not None]
 
         def finish(bad: list[int]) -> None:
@@ -294,7 +301,7 @@ class Driver:
         do(lambda: [write() for write in writes], lambda _: None)
 
     def _execute(self, name: str, now: float) -> bool:
-        """A channel whose time has come, unless there is nothing new to it; whether it was executed."""
+        """Execute a channel that is due, unless it has no new input; returns whether it was executed."""
         due, began = self._due[name], time.time()
         at = due.next_at if due.period_s else now
         due.start(now)
@@ -308,12 +315,12 @@ class Driver:
 
     def _next(self, name: str, at: float) -> Execution | None:
         plan, before = self.plans[name], self.ledger.channels[name]
-        if not self._has_read(before):  # a driver that has just begun
+        if not self._has_read(before):  # the driver has just started
             return None
         upto = {feed: dict(self.arrivals[feed].upto) for feed in plan.feeds}
         if upto == before.upto and not (plan.always and plan.channel.period_s):
             return None
-        if not self.subscriptions.count(name):  # nobody will ever be owed these publications
+        if not self.subscriptions.count(name):  # without subscriptions, publications are skipped
             self.ledger.write_channel(self._jetstream, name, replace(before, upto=upto))
             return None
         datasets = {feed: dict(self.arrivals[feed].upto) for feed in plan.datasets}
@@ -359,7 +366,7 @@ class Driver:
         )  # fmt: skip
 
     def _show_tables(self, plan: Plan, execution: Execution) -> int:
-        """The tables that the query reads, as of this execution; how many publications it is about."""
+        """Create the views that the query reads, as of this execution; returns the number of publications."""
         count = 0
         for name in plan.query.tables:
             if name in self.arrivals:

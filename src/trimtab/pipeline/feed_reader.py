@@ -1,4 +1,4 @@
-"""Messages of feeds, read and parsed while executions run, so that none has to wait for them."""
+"""Reads and parses messages of feeds in a thread, so that executions do not wait for the reading."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
     from trimtab.pipeline.ledger import Positions
     from trimtab.pipeline.nats.wire import Server
 
-PAUSE_S: Final = 0.2  # between two looks; as long as the last one took, if that is more,
-LONGEST_PAUSE_S: Final = 0.5  # up to this: on a machine that is full, fewer and larger pieces are less work
-FEW: Final = 20_000  # messages that this process reads sooner than Spark would
-AT_ONCE: Final = 200_000  # messages of a stream that Spark reads in one go
-MOST: Final = 400_000  # messages that wait to be taken
+PAUSE_S: Final = 0.2  # shortest pause between two reads; a read that took longer is followed by as long a pause
+LONGEST_PAUSE_S: Final = 0.5  # longest pause; on a busy machine, fewer and larger pieces are less work
+FEW: Final = 20_000  # most messages that this process reads faster than Spark would
+AT_ONCE: Final = 200_000  # most messages of a stream that Spark reads in one piece
+MOST: Final = 400_000  # messages waiting to be taken at which reading stops
 
 Piece = TypeVar("Piece")
 
 
 class Ahead(Generic[Piece]):
-    """A thread follows the streams of feeds and makes pieces of what it reads; who takes them has each once, in order.
+    """A thread that follows the streams of feeds and makes pieces of them; ``take`` returns each piece once, in order.
 
-    ``make`` is given the feed, where the piece begins and ends, and its messages; none of those if there are so many
-    that Spark is to read them. What is made together is taken together. A feed is looked at before those named after
-    it: who had published to one of these and then to that one is found in both, or not in that one.
+    ``make`` gets the feed, the positions where the piece begins and ends, and its messages, or None instead of the
+    messages if there are so many that Spark should read them. Pieces made in one step are taken together. Feeds are
+    read in the order of ``after``. If a client publishes to a later feed and then to an earlier one, a step that
+    contains the second message, or a step before it, also contains the first.
     """
 
     def __init__(
@@ -55,7 +56,10 @@ class Ahead(Generic[Piece]):
         self._jetstream.close()
 
     def take(self, wait_s: float = 0.0) -> list[Piece]:
-        """All that has been made since the last time; waits for the first. What went wrong is told here."""
+        """The pieces made since the last call; waits up to ``wait_s`` for the first.
+
+        If there are none, an exception of the thread is raised here.
+        """
         with self._turn:
             self._turn.wait_for(lambda: self._made or self._trouble, wait_s)
             made, self._made, self._waiting = self._made, [], 0
@@ -72,7 +76,7 @@ class Ahead(Generic[Piece]):
             began = time.monotonic()
             try:
                 self._step()
-            except Exception as trouble:  # and once more, until somebody hears of it
+            except Exception as trouble:  # ``take`` raises it; the step is tried again
                 with self._turn:
                     self._trouble = trouble
                     self._turn.notify_all()
@@ -90,7 +94,7 @@ class Ahead(Generic[Piece]):
             else:
                 upto[feed] = last[feed]
                 made.append(self._make(feed, after, upto[feed], self._read(after, upto[feed])))
-            if upto[feed] != last[feed]:  # those before it wait until it has been read as far as they have
+            if upto[feed] != last[feed]:  # earlier feeds wait until this one has caught up
                 break
         with self._turn:
             self._made += made
@@ -100,7 +104,7 @@ class Ahead(Generic[Piece]):
             self._turn.notify_all()
 
     def _read(self, after: Positions, upto: Positions) -> pa.Table:
-        """Messages with their ``stream``."""
+        """The messages between these positions, with a ``stream`` column."""
         batches = {
             stream: [as_batch(rows) for rows in self._jetstream.read(stream, at + 1, upto[stream])]
             for stream, at in after.items()

@@ -1,4 +1,4 @@
-"""Publications of a feed: read from their streams, and parsed; what does not fit the schema is kept with the reason."""
+"""Reads publications of a feed from their streams and parses them; messages that do not fit the schema are rejects."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from trimtab.pipeline.manifest import Feed
     from trimtab.pipeline.nats.wire import Server
 
-    Positions = Mapping[str, int]  # stream -> sequence of the last message that is in
+    Positions = Mapping[str, int]  # stream -> sequence of the last message included
 
 MESSAGES: Final = "stream string, seq long, time timestamp, subject string, data binary"
 REJECTS: Final = "stream string, seq long, time timestamp, subject string, data string, reason string"
-STREAM: Final = "_stream"  # where a row came from, and when: not seen by channels
+STREAM: Final = "_stream"  # origin columns of a row, hidden from channels: stream, sequence and time
 SEQ: Final = "_seq"
 TIME: Final = "_time"
 BAD: Final = "_bad"
@@ -30,7 +30,7 @@ BAD: Final = "_bad"
 
 def streams_of(feed: Feed, app: str) -> dict[str, str]:
     """Streams at the hub that hold a feed's publications -> subject that each stores."""
-    if feed.topics:  # one for each topic, shared by all feeds of it: NATS allows a subject in one stream only
+    if feed.topics:  # a stream per topic, shared by its feeds: NATS allows a subject in one stream only
         return {f"feed={names.stream(topic)}": subjects.deliver(topic) for topic in feed.topics}
     return {f"feed@{app}@{feed.name}": subjects.feed(app, feed.name)}
 
@@ -48,7 +48,7 @@ def read(spark: SparkSession, server: Server, after: Positions, upto: Positions)
 
 
 def connection(server: Server) -> dict[str, str]:
-    """What the source needs to reach a server, as options."""
+    """Options of the source that connect it to a server."""
     known = {
         "url": server.url,
         "user": server.user,
@@ -60,8 +60,8 @@ def connection(server: Server) -> dict[str, str]:
 
 
 def parsed(messages: DataFrame, schema: Mapping[str, str]) -> DataFrame:
-    """Messages by their schema, with ``_bad`` where they do not fit it."""
-    # As SQL texts, which are one call each; as columns they would be some sixty, at every read.
+    """Messages parsed by the schema; ``_bad`` holds the text of those that do not fit."""
+    # SQL texts are one call to Spark each; column objects would be some sixty calls at every read.
     text = "CAST(data AS STRING)"
     readable = messages.selectExpr(
         f"stream AS {STREAM}", f"seq AS {SEQ}", f"time AS {TIME}", "subject", f"make_valid_utf8({text}) AS _text",
@@ -70,18 +70,18 @@ def parsed(messages: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     fields = f"{schema_ddl(schema)}, {BAD} STRING"
     options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{BAD}')"
     row = readable.selectExpr("*", f"from_json(_text, '{fields}', {options}) AS _row")
-    # No object at all gives no row, and an empty text gives neither row nor complaint.
+    # from_json returns null for a text that is no object, and reports no error for an empty text.
     bad = f"IF(_row IS NULL OR _text != _as_it_came OR trim(_text) = '', _text, _row.{BAD}) AS {BAD}"
     return row.selectExpr(*(f"_row.`{name}`" for name in schema), STREAM, SEQ, TIME, "subject", bad)
 
 
 def good(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
-    """Those that fit: the feed's columns, and where each came from."""
+    """Rows that fit the schema: the feed's columns and the origin columns."""
     return rows.where(f"{BAD} IS NULL").selectExpr(*(f"`{name}`" for name in schema), STREAM, SEQ, TIME)
 
 
 def rejects(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
-    """``REJECTS``: those that do not fit, and why."""
+    """``REJECTS``: messages that do not fit the schema, with the reason."""
     fields = F.from_json(BAD, "map<string, string>")
     reasons: list[Column] = [F.when(fields.isNull(), F.lit("it is not a JSON object"))]
     for name, kind in schema.items():

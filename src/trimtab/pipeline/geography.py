@@ -39,7 +39,7 @@ PLACES: Final = {  # name -> arguments, type, expression
 
 _MIDDLE: Final = "least(90D, greatest(-90D, y * pow(2D, level) - 90 + pow(2D, level - 1)))"
 GRID: Final = {
-    # A radius as degrees of a great circle, a little too large rather than too small. To Spark NaN is more than all.
+    # A radius as degrees of a great circle, rounded up rather than down. In Spark, NaN is greater than any number.
     "_circle_angle": (
         "km DOUBLE", "DOUBLE",
         f"CASE WHEN km >= 0 THEN degrees(least(km, 1e5D) / {EARTH_KM}D) * (1D + 1e-9D) + 1e-9D END",
@@ -48,9 +48,9 @@ GRID: Final = {
         "angle DOUBLE, radii INT", "INT",
         f"CAST(greatest({LEVELS[0]}, least({LEVELS[1]}, ceil(log2(radii * angle)))) AS INT)",
     ),
-    # The square of the straight line from the middle to the edge; what is added is more than is lost by rounding.
+    # The square of the chord from the centre to the edge, plus more than rounding can lose.
     "_circle_chord": ("angle DOUBLE", "DOUBLE", "4 * pow(sin(radians(least(180D, angle)) / 2), 2) + 1e-14D"),
-    # How far east and west a circle reaches: all around if a pole is in it.
+    # Extent of a circle to the east and west, in degrees: all around if it contains a pole.
     "_circle_reach": (
         "lat DOUBLE, angle DOUBLE", "DOUBLE",
         "CASE WHEN abs(lat) + angle >= 90 THEN 180D "

@@ -1,5 +1,4 @@
-"""History of telemetry: into a workload folder, or into windows for people; one pass over each table, whatever its
-size."""
+"""Telemetry history as a workload folder, or as time windows for people; one pass over each table."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-PIECE_S: Final = 5.0  # brokers report every second: where none has for so long, nothing was measured
+PIECE_S: Final = 5.0  # gap in reports that counts as not measured; brokers report every second
 KINDS: Final = {
     "a number": (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
     "text": (pa.types.is_string, pa.types.is_large_string), "a map": (pa.types.is_map,),
@@ -35,7 +34,7 @@ def write_workload(
     spark: SparkSession, history: Path, out: Path, since: float | None = None, until: float | None = None,
     step: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Mean rates between ``since`` and ``until``, and who had to do with what; how many rows that are."""
+    """Write mean rates and links between ``since`` and ``until`` as a workload folder; returns counts and times."""
     began = time.monotonic()
     with readable(history):
         rows, (first, last, events) = _within(spark, history, since, until, step)
@@ -51,7 +50,7 @@ def write_workload(
 
 @contextmanager
 def readable(history: Path) -> Iterator[None]:
-    """What Spark finds wrong with files is somebody's input."""
+    """Turn Spark's errors about the files into ``BadInput``."""
     try:
         yield
     except PySparkException as error:
@@ -62,8 +61,8 @@ def windows(
     spark: SparkSession, history: Path, by: str, every_s: float | None = None, since: float | None = None,
     until: float | None = None, step: Callable[[str], None] = lambda what: None,
 ) -> DataFrame:  # fmt: skip
-    """What there was in every so many seconds, or in all the time as one: by topic, broker or client; or how much two
-    clients have in common."""
+    """Figures per window of ``every_s`` seconds, or over the whole time: by topic, by broker, by client, or by pair of
+    clients (how much they have in common)."""
     rows, (first, last, _) = _within(spark, history, since, until, step)
     if by == "pair":
         return telemetry.shared(rows["links"].select("client", "topic", "role").distinct())
@@ -83,7 +82,7 @@ def windows(
 def _within(
     spark: SparkSession, history: Path, since: float | None, until: float | None, step: Callable[[str], None]
 ) -> tuple[dict[str, DataFrame], tuple[float, float, int]]:
-    """All tables, as far as they are about that time; from when to when that is, and how many rows of topics."""
+    """All tables restricted to that time; the first and last time in them, and the number of rows of topics."""
     step("reading the schema")
     rows = {name: read(spark, history, name) for name in telemetry.TABLES}
     step("looking for the time")
@@ -93,13 +92,13 @@ def _within(
 
 
 def _measured_s(brokers: DataFrame, first: float, last: float) -> float:
-    """Seconds of which there are reports: the pipeline, or the whole fleet, may have been away meanwhile."""
+    """Seconds covered by reports: the pipeline, or the whole fleet, may have been down in between."""
     pieces = brokers.select(F.floor(F.col("at") / PIECE_S)).distinct().count()
     return max(min(last - first, PIECE_S * pieces), 1e-9)
 
 
 def check_folders(history: Path) -> None:
-    """Before a long start: every file has what it should have, or an error says which has not."""
+    """Check before a long start that every file has the required columns and types; an error names the first fault."""
     for name, ddl in telemetry.TABLES.items():
         files = sorted((history / name).glob("**/*.parquet"))
         if not files:
@@ -140,7 +139,7 @@ def read(spark: SparkSession, history: Path, name: str) -> DataFrame:
 
 
 def _span(rows: DataFrame, since: float | None, until: float | None) -> tuple[float, float, int]:
-    """From when to when, and how many rows there are in between."""
+    """The first and last time, and the number of rows in between."""
     within = rows
     if since is not None:
         within = within.where(F.col("at") > since)
@@ -154,7 +153,7 @@ def _span(rows: DataFrame, since: float | None, until: float | None) -> tuple[fl
 
 
 def write_table(frame: DataFrame, out: Path) -> int:
-    """As one Parquet file; how many rows that are."""
+    """Write one Parquet file; returns the number of rows."""
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".history-") as folder:
         frame.coalesce(1).write.mode("overwrite").parquet(folder)
         (found,) = Path(folder).glob("part-*.parquet")
@@ -163,7 +162,7 @@ def write_table(frame: DataFrame, out: Path) -> int:
 
 
 def _write(frames: Mapping[str, DataFrame], out: Path, step: Callable[[str], None]) -> dict[str, int]:
-    """All four tables or none."""
+    """Write all four tables or none."""
     out.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int] = {}
     with tempfile.TemporaryDirectory(dir=out, prefix=".workload-") as folder:

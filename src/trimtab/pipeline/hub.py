@@ -1,4 +1,4 @@
-"""What the pipeline needs at the hub before it can run: streams for its feeds, a ledger, its channels made known."""
+"""Prepares the hub for a pipeline: streams for its feeds, the ledger, and the declaration of its channels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trimtab.fleet.site.credentials import Fleet
     from trimtab.pipeline.manifest import App
 
-MOST_BYTES: Final = 8 << 30  # of a feed's raw publications at the hub
+MOST_BYTES: Final = 8 << 30  # size limit of a feed's stream at the hub
 
 
 def server_of(fleet: Fleet) -> Server:
@@ -30,12 +30,12 @@ def server_of(fleet: Fleet) -> Server:
 
 
 async def reach(fleet: Fleet) -> None:
-    """Whether the hub is there and knows us, before a long start."""
+    """Check that the hub answers and accepts our credentials, before a long start."""
     await (await admin_connection(fleet)).close()
 
 
 def prepare(fleet: Fleet, app: App) -> None:
-    """All there is to prepare; may be done again."""
+    """Create or update streams, ledger and channels; safe to repeat."""
     asyncio.run(_prepare(fleet, app))
 
 
@@ -45,8 +45,8 @@ async def _prepare(fleet: Fleet, app: App) -> None:
     try:
         for feed in app.feeds.values():
             for stream, subject in streams_of(feed, app.name).items():
-                # Topics are published without asking for an answer, and none may come: it would go to a subject that
-                # is the message's identity.
+                # Publishers to topics expect no acknowledgement, and none may be sent: the reply subject of such a
+                # message carries its identity.
                 await _make(connection, StreamConfig(
                     name=stream, subjects=[subject], storage=StorageType.FILE, allow_direct=True,
                     no_ack=bool(feed.topics), max_age=feed.retention_s, max_bytes=MOST_BYTES,

@@ -1,8 +1,8 @@
-"""What the pipeline has promised and what it has done, at the hub: an execution is written down before it begins.
+"""The ledger of executions, kept at the hub: an execution is recorded before it begins and when it is done.
 
-Everything an execution depends on is in its entry: which publications, which version of the subscriptions, at what
-time. So one that was cut off, wherever, is repeated with the same answer, and nothing depends on what Spark keeps on
-its own disk.
+An entry holds everything that its execution depends on: the publications, the version of the subscriptions, the time.
+An execution that was cut off at any point can therefore be repeated with the same results, without any state on
+Spark's own disk.
 """
 
 from __future__ import annotations
@@ -28,18 +28,21 @@ class Execution:
     """One execution of a channel; ``done`` or to be repeated."""
 
     number: int
-    after: dict[str, Positions]  # feed -> publications that earlier ones were about
-    upto: dict[str, Positions]  # feed -> the last that this one is about
+    after: dict[str, Positions]  # feed -> last publication of earlier executions
+    upto: dict[str, Positions]  # feed -> last publication of this execution
     datasets: dict[str, Positions] = field(default_factory=dict)  # feed -> up to where datasets of it are read
     version: int = 0  # of the subscriptions
-    at: str = ""  # its time, for the query and the results
-    results: int = 0  # place in the stream of results when it began
+    at: str = ""  # its scheduled time, used in the query and the results
+    results: int = 0  # last sequence of the results stream when it began
     done: bool = True
     left_out: int = 0  # rows of all executions so far that were too large to be sent
     reason: str = ""  # why the last of those was left out
 
     def fitting(self, feeds: Mapping[str, Positions], datasets: Mapping[str, Positions]) -> Execution:
-        """The same for a channel that reads these, and streams that end here: one may have been made anew."""
+        """Adapt the entry to the feeds that the channel reads now, and to the ends of their streams.
+
+        Positions are capped at the end of the stream, since a stream may have been created anew.
+        """
 
         def within(said: Mapping[str, Positions], last: Mapping[str, Positions]) -> dict[str, Positions]:
             return {
@@ -59,7 +62,7 @@ class Ledger:
 
     app: str
     channels: dict[str, Execution] = field(default_factory=dict)
-    stored: dict[str, Positions] = field(default_factory=dict)  # feed -> what is in its dataset
+    stored: dict[str, Positions] = field(default_factory=dict)  # feed -> last message on disk
 
     @classmethod
     def read(cls, jetstream: JetStream, app: str) -> Ledger:

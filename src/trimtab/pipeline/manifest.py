@@ -34,7 +34,7 @@ _RESERVED: Final = frozenset(_SQL.split())
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What comes in: publications of topics, or a streaming source of Spark's."""
+    """An input: publications of topics, or a streaming source of Spark."""
 
     name: str
     topics: tuple[str, ...]
@@ -46,14 +46,14 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A table: a file, the latest row per key of a feed, or all that has come by a feed."""
+    """A table: a file, the latest row per key of a feed, or all messages of a feed."""
 
     name: str
     kind: Literal["static", "keyed", "history"]
     file: Path | None
     feed: str
     key: tuple[str, ...]
-    schema: dict[str, str]  # of a feed's dataset the feed's
+    schema: dict[str, str]  # for a dataset of a feed, the schema of the feed
     place: Place
 
 
@@ -82,16 +82,16 @@ class App:
 
     @classmethod
     def empty(cls) -> App:
-        """None: there is only the fleet to be measured."""
+        """An application without feeds and channels, for a pipeline that only measures the fleet."""
         return cls("fleet-only", Path.cwd(), {}, {}, {})
 
     def tables(self) -> list[Feed | Dataset]:
-        """What queries may read."""
+        """The feeds and datasets that queries may read."""
         return [*self.feeds.values(), *self.datasets.values()]
 
 
 def load(path: str | Path) -> App:
-    """The application that the manifest describes; BadManifest says at which line it does not."""
+    """Read and check a manifest; BadManifest names the line of the first fault."""
     path = Path(path)
     root = compose(str(path), content(path))
     sheet = Sheet(str(path))
@@ -102,9 +102,9 @@ def load(path: str | Path) -> App:
 
 
 def file_format(path: Path) -> str:
-    """csv, parquet or json: how the file ends, or every file of the folder."""
+    """csv, parquet or json, by the file's ending, or by the ending of every file in the folder."""
     if path.is_dir():
-        # Spark reads no files that begin so, and all others, whatever they are.
+        # Spark ignores files whose names begin with these characters, and reads all others.
         found = sorted(each.name for each in path.iterdir() if each.is_file() and not each.name.startswith((".", "_")))
         if not found:
             raise BadInput(f"folder {str(path)!r} has no files in it; {_ENDINGS}")
@@ -189,7 +189,7 @@ def _topics(sheet: Sheet, fields: Fields, what: str) -> tuple[str, ...]:
 
 
 def _options(sheet: Sheet, node: yaml.Node, what: str) -> dict[str, str]:
-    """Options of Spark's are all text, so what is written counts, with or without quotes."""
+    """Options of a Spark source. All are text, taken as written, with or without quotes."""
     found = {}
     for _, name, value in sheet.entries(node, what):
         plain = kind_of(value) in ("str", "int", "float") or (
@@ -223,7 +223,7 @@ def _dataset(sheet: Sheet, at: Place, name: str, node: yaml.Node, folder: Path, 
     if "schema" in fields:
         sheet.fault(fields["schema"], f"{what}: schema goes with file; the columns here are those of the feed")
     feed = sheet.text(fields["feed"], f"the feed of {what}")
-    if feed and feeds and feed not in feeds:  # that there are none is a fault of its own
+    if feed and feeds and feed not in feeds:  # an app without feeds is reported elsewhere
         sheet.fault(fields["feed"], f"{what}: {unknown('feed', feed, feeds)}")
     schema = feeds[feed].schema if feed in feeds else {}
     key = _key(sheet, fields["key"], schema, what) if "key" in fields else ()
@@ -245,7 +245,7 @@ def _key(sheet: Sheet, node: yaml.Node, schema: dict[str, str], what: str) -> tu
     else:
         found = [(node, sheet.text(node, f"the key of {what}"))]
     for at, column in found:
-        if schema and column not in schema:  # one without columns has a fault of its own
+        if schema and column not in schema:  # an empty schema is reported elsewhere
             sheet.fault(at, f"the key of {what}: {unknown('column', column, schema)}")
     return tuple(column for _, column in found)
 

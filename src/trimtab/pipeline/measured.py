@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What brokers have listed."""
+    """Links and publications that brokers have reported."""
 
-    links: pa.Table  # client, topic, role, broker; without a topic: a client that has none
-    publications: pa.Table  # client, topic, broker, bytes: over the last seconds
+    links: pa.Table  # client, topic, role, broker; topic is null for a client without links
+    publications: pa.Table  # client, topic, broker, bytes published recently
     stock: pa.Table  # broker, topic, subscriptions
 
 
@@ -59,7 +59,7 @@ def _links(measured: Measured) -> pa.Table:
 
 
 def _weights(links: pa.Table, sent: pa.Table, count: Floats) -> Floats:
-    """Shares of publications by bytes; alike where nothing was published lately."""
+    """Shares of publications by bytes; equal shares where nothing was published recently."""
     publishes = np.asarray(pc.equal(links["role"], "pub"), bool)
     topic, client = links["topic"].to_pylist(), links["client"].to_pylist()
     amount: Mapping[tuple[str, str], float] = dict(
@@ -79,7 +79,7 @@ def _weights(links: pa.Table, sent: pa.Table, count: Floats) -> Floats:
 
 
 def _topics(rates: pa.Table, links: pa.Table, tapped: Collection[str]) -> pa.Table:
-    """Also topics that nothing was published to. Publications of plain clients pass the agent of their broker."""
+    """All linked topics, also quiet ones. Publications of stock clients are relayed by the agent of their broker."""
     linked = pc.unique(links["topic"])
     quiet = linked.filter(pc.invert(pc.is_in(linked, rates["topic"].combine_chunks())))
     names = [*rates["topic"].to_pylist(), *quiet.to_pylist()]

@@ -1,4 +1,4 @@
-"""From a channel to its plan: its query checked, shared by all subscriptions, and indexed where that is possible."""
+"""Compiles a channel into a plan: its query is checked, shared by all subscriptions, and indexed where possible."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ ALL_WITH_ALL: Final = ("NestedLoopJoin", "CartesianProduct")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One query for all subscriptions of a channel, in one or two ways."""
+    """One query for all subscriptions of a channel: plain, and with indexes where possible."""
 
     channel: Channel
     query: Query
     plain: str
     indexed: Indexed | None
-    feeds: tuple[str, ...]  # whose new publications it is about
+    feeds: tuple[str, ...]  # feeds whose new publications it reads
     datasets: tuple[str, ...]  # feeds behind the datasets that it reads
-    always: bool  # whether it has an answer also when nothing is new
+    always: bool  # whether it has results also without new publications
 
     @property
     def has_equality(self) -> bool:
-        """Whether the plain query compares by hash, too."""
+        """Whether the plain query uses hash joins, too."""
         return all(" = " in each.kind for each in self.indexes)
 
     @property
@@ -48,10 +48,10 @@ class Plan:
 
 
 def pays(plan: Plan, publications: int, subscriptions: int) -> bool:
-    """Whether there is so much to compare that looking up in the plan's indexes is cheaper.
+    """Whether there are so many pairs to compare that the plan's indexes are cheaper.
 
-    Beside an equality, what looking up costs is counted in pairs that could be compared in the time; measured with
-    1,000 different values (docs/benchmarks.md).
+    Where the plain query has an equality, the cost of the index lookup is expressed in pairs compared in the same time,
+    measured with 1,000 different values (docs/benchmarks.md).
     """
     pairs = publications * subscriptions
     if plan.indexed is None:
@@ -62,7 +62,7 @@ def pays(plan: Plan, publications: int, subscriptions: int) -> bool:
 
 
 def compile_channels(app: App) -> dict[str, Plan]:
-    """All channels of an application; the first one that cannot be says why, and where it is."""
+    """Compile all channels of an application; BadManifest names the first that cannot be compiled, and why."""
     tables = {name: feed.schema for name, feed in app.feeds.items()}
     tables |= {name: dataset.schema for name, dataset in app.datasets.items()}
     for part in app.tables():
@@ -92,7 +92,7 @@ def _compile(channel: Channel, app: App, tables: Mapping[str, Mapping[str, str]]
 
 
 def check_plans(spark: SparkSession, app: App, plans: Iterable[Plan]) -> None:
-    """Have Spark analyse every query, and refuse those that would compare everything with everything."""
+    """Have Spark analyse every query, and refuse queries that would compare all publications with all subscriptions."""
     from pyspark.errors import AnalysisException, ParseException
 
     session = _session(spark, app)
@@ -118,7 +118,7 @@ def explain(spark: SparkSession, app: App, plan: Plan) -> str:
 
 
 def _session(spark: SparkSession, app: App) -> SparkSession:
-    """One with empty tables, beside the one that works."""
+    """A separate session with empty tables."""
     session = spark.newSession()
     functions.register(session)
     for part in app.tables():
@@ -138,7 +138,7 @@ def _physical(session: SparkSession, plan: Plan) -> str:
 
 
 def with_time(sql: str, at: str) -> str:
-    """The query at an execution's time."""
+    """The query with the execution's time filled in."""
     return sql.replace("EXECUTION_TIME()", f"TIMESTAMP '{at}'")
 
 
@@ -148,5 +148,5 @@ def subscription_ddl(channel: Channel) -> str:
 
 
 def _empty(session: SparkSession, ddl: str):  # type: ignore[no-untyped-def]
-    """Without rows, but so that Spark does not know it, for it plans nothing for what it knows to be empty."""
+    """A table without rows, made so that Spark does not know it is empty: it would remove known empty tables."""
     return session.createDataFrame(session.sparkContext.emptyRDD(), ddl)

@@ -1,4 +1,4 @@
-"""Results on their way out: one message per subscription, stored at the hub exactly once."""
+"""Publishes results: one message per subscription, or several for a large result, stored at the hub exactly once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from trimtab.pipeline.ledger import Execution
     from trimtab.pipeline.nats.wire import Server
 
-MOST_BYTES: Final = 900_000  # of rows in one message; a result with more comes in parts
+MOST_BYTES: Final = 900_000  # most bytes of rows in one message; a larger result is split into parts
 SEPARATOR: Final = ", "  # between rows
 
 
 @dataclass(slots=True)
 class Counts:
-    """What a part of an execution, or all of it, has sent."""
+    """Numbers of messages and rows sent by an execution, or by one of its Spark tasks."""
 
     subscriptions: int = 0
     messages: int = 0
@@ -65,7 +65,7 @@ class Parts:
         return cls(parts, left_out, reason)
 
     def message(self, part: int, execution: Execution) -> bytes:
-        """One message. Where there are several, each says where the first of them can be looked for in the stream."""
+        """Encode one message. If there are several, each names the stream position after which the first one lies."""
         last = part == len(self.rows) - 1
         head: dict[str, Any] = {"execution": execution.number, "at": execution.at, "part": part}
         if len(self.rows) > 1:
@@ -76,7 +76,7 @@ class Parts:
 
 
 def grouped(sql: str, columns: Sequence[str]) -> str:
-    """``_sub`` and its rows as JSON texts, in their order; rows without an order are in that of their text."""
+    """A query for ``_sub`` and its rows as JSON texts, in the order of ``_rank``; equal ranks are ordered by text."""
     named = ", ".join(f"`{name.replace('`', '``')}`" for name in columns)
     row = f"to_json(struct({named}), map('ignoreNullFields', 'false'))"
     rows = f"transform(array_sort(collect_list(struct({RANK}, {row} AS row))), each -> each.row)"
@@ -86,9 +86,9 @@ def grouped(sql: str, columns: Sequence[str]) -> str:
 def publisher(
     server: Server, channel: str, execution: Execution, known: Collection[str] = ()
 ) -> Callable[[Iterable[Any]], Iterator[Counts]]:
-    """What a Spark task does with its share of the results, but for messages that are ``known``; answers with counts.
+    """A function for Spark tasks that publishes results, except messages that are ``known``, and returns counts.
 
-    The same results make the same messages, also where one is so large that it comes in parts.
+    Equal results make equal messages, also where a result is split into parts.
     """
 
     def publish(results: Iterable[Any]) -> Iterator[Counts]:
@@ -116,7 +116,7 @@ def publisher(
 
 
 def already(jetstream: JetStream, stream: str, after: int, channel: str, execution: int) -> set[str]:
-    """Messages of this execution that are stored, found by reading what came after ``after``."""
+    """Identities of this execution's messages that are already in the stream after position ``after``."""
     found = set()
     last = jetstream.info(stream).last
     if last > after:

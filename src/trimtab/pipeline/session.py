@@ -1,4 +1,4 @@
-"""One Spark application: how it is configured, and how it is told to be quiet."""
+"""Starts and configures the Spark session, and silences Java's start-up messages."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CORES: Final = os.cpu_count() or 1
-# What suits one machine; every key can be overridden under [spark] of trimtab.toml.
+# Settings for a single machine; every key can be overridden under [spark] of trimtab.toml.
 DEFAULTS: Final = {
-    # Reading, continuous channels and those with a period go on at the same time. With a slot for each, a short task
-    # does not wait until a long one is over; each makes as many tasks as there are cores, as usual.
+    # Reading, continuous channels and channels with a period run at the same time. With slots for all three, a short
+    # task does not wait for a long one. Each of them still makes as many tasks as there are cores.
     "spark.master": f"local[{3 * CORES}]",
     "spark.default.parallelism": f"{CORES}",
     "spark.driver.memory": "4g",
-    # Plans are made anew all the time and each runs for a moment: with every method compiled as soon as usual, the
-    # compilers take a third of two cores for minutes, and the default collector a quarter more than this one.
+    # New plans are generated all the time, and each runs briefly. With the default thresholds, the JIT compilers take a
+    # third of two cores for minutes, and the default garbage collector takes a quarter more than this one.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:CompileThresholdScaling=3",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -36,25 +36,25 @@ DEFAULTS: Final = {
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.ansi.enabled": "false",  # one division by zero must not cost all subscriptions their results
-    "spark.sql.crossJoin.enabled": "true",  # whether one is allowed is decided by the channel's check, with a reason
+    "spark.sql.ansi.enabled": "false",  # a division by zero must not fail the execution for all subscriptions
+    "spark.sql.crossJoin.enabled": "true",  # the channel's own check decides, with a reason
     "spark.sql.autoBroadcastJoinThreshold": "64MB",
-    "spark.sql.adaptive.enabled": "false",  # executions are small and alike; their plans are chosen by size before
+    "spark.sql.adaptive.enabled": "false",  # executions are small and similar; we choose their plans by size
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",  # subscriptions of a task with results
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # most of it is read a few times and forgotten
-    "spark.sql.codegen.cache.maxEntries": "10000",  # what falls out is compiled again, at every execution
-    "spark.python.sql.dataFrameDebugging.enabled": "false",  # looks at the stack for every column that is named
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",  # most subscriptions with results per task
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # most cached data is read only a few times
+    "spark.sql.codegen.cache.maxEntries": "10000",  # an evicted class is compiled again at every execution
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # it inspects the stack for every column
     "spark.sql.artifact.isolation.enabled": "false",
 }
 
-# For work that is done once and then over: nothing waits for a slot, and what is read is not kept.
+# Settings for one-off jobs: no other task needs a slot, and no data is kept in memory.
 ONCE: Final = {"spark.master": f"local[{CORES}]", "spark.driver.memory": "2g"}
 
 
 @contextlib.contextmanager
 def _hushed() -> Iterator[None]:
-    """Processes that are started meanwhile have no terminal to write to; if that fails, what they wrote is told."""
+    """Capture the stderr of processes started in this block; it is shown only if the block fails."""
     kept = os.dup(2)
     with tempfile.TemporaryFile() as said:
         os.dup2(said.fileno(), 2)
@@ -70,14 +70,16 @@ def _hushed() -> Iterator[None]:
 
 
 def open_session(name: str, settings: Mapping[str, str] | None = None, *, quiet: bool = False) -> SparkSession:
-    """The session, started if there is none; takes 5 to 20 s then. ``quiet``: what Java has to say on its way is kept
-    from people, unless it does not start."""
+    """The Spark session, started if there is none, which takes 5 to 20 s.
+
+    ``quiet``: Java's start-up messages are shown only if the start fails.
+    """
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # repeats every error with all its frames
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it repeats every error with a stack trace
     builder: Any = SparkSession.builder
     builder = builder.appName(name)
     for key, value in {**DEFAULTS, **(settings or {})}.items():
@@ -86,5 +88,5 @@ def open_session(name: str, settings: Mapping[str, str] | None = None, *, quiet:
     with _hushed() if quiet else contextlib.nullcontext():
         session: SparkSession = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, heard)  # Spark's own would interrupt whatever is under way
+        signal.signal(signal.SIGINT, heard)  # Spark's own handler would cancel running jobs
     return session

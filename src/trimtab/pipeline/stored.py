@@ -1,6 +1,6 @@
-"""What an application has stored, as tables: all that came by its feeds, its datasets, what was rejected, its results.
+"""Stored data of an application as tables: messages of its feeds, datasets, rejected messages, results.
 
-Read beside a pipeline that runs, or when none does. Nothing is written.
+The tables can be read while a pipeline runs or when none does. Nothing is written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PLAIN: Final = ("byte", "short", "integer", "long", "float", "double", "boolean"
 
 
 def prepare(spark: SparkSession, server: Server, app: App, folder: Path) -> list[str]:
-    """Make a view of each; their names."""
+    """Create a view of each table; returns their names."""
     functions.register(spark)
     spark.dataSource.register(NatsSource)
     came, rejects = {}, spark.createDataFrame([], f"feed STRING, {feeds.REJECTS}")
@@ -59,7 +59,7 @@ def prepare(spark: SparkSession, server: Server, app: App, folder: Path) -> list
 
 
 def ask(spark: SparkSession, sql: str, limit: int) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of the answer, one more than ``limit`` if there are more; times and the like as texts."""
+    """Columns and rows of the answer, at most ``limit`` + 1 rows; times and similar types as texts."""
     try:
         rows = spark.sql(sql)
         plain = [field.dataType.typeName() in PLAIN for field in rows.schema]
@@ -83,7 +83,7 @@ def describe(spark: SparkSession, names: list[str]) -> tuple[list[str], list[lis
 def _came(
     spark: SparkSession, server: Server, feed: Feed, folder: Path, stored: Positions, last: Positions
 ) -> tuple[DataFrame, DataFrame]:
-    """All that came by a feed, and what was rejected: from disk, and from the hub what is not there yet."""
+    """All messages of a feed, and the rejected ones: from disk, and the newest from the hub."""
     fresh = feeds.parsed(feeds.read(spark, server, stored, last), feed.schema)
     good, bad = feeds.good(fresh, feed.schema), feeds.rejects(fresh, feed.schema)
     before = sum(stored.values())

@@ -1,7 +1,7 @@
-"""The table of a channel's subscriptions, with its indexes: kept in memory, and brought up to date by what changed.
+"""The table of a channel's subscriptions and its indexes, kept in memory and updated incrementally.
 
-What is kept is as of some place in the hub's stream of subscriptions that came and went. A few changes are applied as
-they are; when there are many, the table is made anew.
+The version of a table is a position in the hub's stream of subscription events. A few changes are applied on top of the
+table; after many changes, the table is rebuilt.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from trimtab.pipeline.nats.wire import Server
     from trimtab.pipeline.plan import Plan
 
-FEW: Final = 2_000  # changes that are applied to what is kept
+FEW: Final = 2_000  # changes that are always applied on top of a table, without rebuilding it
 
 
 @dataclass(slots=True)
 class Table:
-    """One channel's."""
+    """The subscriptions of one channel: a base in memory, and the changes since."""
 
     plan: Plan
     base: Settled | None = None  # as of ``version``
     version: int = 0
-    came: dict[str, dict[str, Any]] = field(default_factory=dict)  # id -> parameters, after ``version``
+    came: dict[str, dict[str, Any]] = field(default_factory=dict)  # id -> parameters, added after ``version``
     went: set[str] = field(default_factory=set)
-    changed: int = 0  # the place of the last change
+    changed: int = 0  # stream position of the last change
     indexes: dict[str, tuple[Settled, tuple[int, ...]]] = field(default_factory=dict)  # name -> rows, levels
 
     @property
@@ -54,9 +54,9 @@ class Table:
         return self.count + len(self.came) - len(self.went)
 
     def apply(self, identity: str, on: bool, params: dict[str, Any], seq: int) -> None:
-        """It came, or it went: the hub tells of nothing that stays as it is.
+        """Apply one event: the subscription was added (``on``) or removed. The hub sends no event without a change.
 
-        But it keeps the last few changes only, so the first that is heard of may be that it went.
+        The hub keeps only the last events, so the first known event of a subscription may be its removal.
         """
         self.changed = seq
         if on and identity in self.went:
@@ -68,22 +68,22 @@ class Table:
 
 
 class Subscriptions:
-    """Of all channels of an application."""
+    """The subscriptions of all channels of an application."""
 
     def __init__(
         self, spark: SparkSession, server: Server, plans: dict[str, Plan],
         when_free: Callable[[Callable[[], None]], None],
     ) -> None:  # fmt: skip
         self._spark = spark
-        self._when_free = when_free  # of executions that may still read what is to be dropped
+        self._when_free = when_free  # delays a drop until no execution can still read the rows
         self._server = server
         self._tables = {name: Table(plan) for name, plan in plans.items()}
-        self.version = 0  # everything up to this place of the stream is known
+        self.version = 0  # stream position up to which events have been read
 
     def follow(self, jetstream: JetStream) -> None:
-        """Take over what has changed since the last time."""
+        """Read and apply the events since the last call."""
         last = jetstream.info(BACKEND).last
-        if last - self.version > feed_reader.FEW:  # most of all at the start
+        if last - self.version > feed_reader.FEW:  # usually at the start
             events = self._latest_events(last).cache()
             for table in self._tables.values():
                 self._make(table, events, last)
@@ -101,15 +101,15 @@ class Subscriptions:
         return latest_events(feeds.read(self._spark, self._server, {}, {BACKEND: version}))
 
     def count(self, channel: str) -> int:
-        """How many there are now."""
+        """The current number of subscriptions."""
         return self._tables[channel].now
 
     def show(
         self, channel: str, version: int, with_indexes: Callable[[int], bool]
     ) -> tuple[int, dict[str, tuple[int, ...]]]:
-        """Make the channel's table the view that its query reads; how many there are, and its indexes' levels.
+        """Create the views that the channel's query reads; returns the number of subscriptions and the index levels.
 
-        ``version`` may be an earlier one, for an execution that is repeated. ``with_indexes`` says by the number of
+        ``version`` may be an earlier one, for a repeated execution. ``with_indexes`` decides by the number of
         subscriptions whether the indexes are needed.
         """
         table = self._tables[channel]
@@ -127,7 +127,7 @@ class Subscriptions:
         self._keep(table, subscriptions_of(events, channel.name, channel.parameters), version)
 
     def _keep(self, table: Table, rows: DataFrame, version: int) -> None:
-        """These are all its rows from now on."""
+        """Replace the table by these rows, and drop its changes and indexes."""
         old = table.base
         table.base = Settled(rows)
         table.version = version
@@ -154,7 +154,7 @@ class Subscriptions:
         return kept.unionByName(fresh) if table.came else kept
 
     def _show_indexes(self, table: Table) -> dict[str, tuple[int, ...]]:
-        """Those of subscriptions alone are kept; what changed is added to them."""
+        """Create the views of the indexes. An index of subscriptions alone is kept; changes are applied on top."""
         levels = {}
         for index in table.plan.indexes:
             made = self._spark.sql(index.sql)
@@ -164,7 +164,7 @@ class Subscriptions:
                 if index.name not in table.indexes:
                     assert table.base is not None
                     table.base.rows.createOrReplaceTempView(SUBSCRIPTIONS)
-                    # Cut from the view, or Spark would forget it as soon as the view is another channel's.
+                    # Without its lineage: Spark would drop the cache as soon as another channel replaces the view.
                     kept = Settled(self._spark.sql(index.sql))
                     known = tuple(row[0] for row in kept.rows.select("_level").distinct().collect())
                     table.indexes[index.name] = (kept, known)
@@ -189,7 +189,7 @@ class Subscriptions:
 
 
 def latest_events(events: DataFrame) -> DataFrame:
-    """The last of each subscription: ``subject`` and ``data``."""
+    """The last event of each subscription: ``subject`` and ``data``."""
     return events.groupBy("subject").agg(F.max_by("data", "seq").alias("data"))
 
 

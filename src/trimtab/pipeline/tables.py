@@ -1,4 +1,4 @@
-"""Datasets as Spark sees them: files, everything that has come by a feed, and the latest row per key."""
+"""Datasets as Spark tables: files, all messages of a feed, and the latest row per key."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from trimtab.pipeline.manifest import Dataset
 
 
-ABOUT: Final = "streams"  # file that says what others in its folder are about
+ABOUT: Final = "streams"  # name of the file that lists the streams stored in its folder
 
 
 def static(spark: SparkSession, dataset: Dataset) -> DataFrame:
-    """The rows of a file, all of them read once, so that a file that does not match its schema is found out now."""
+    """The rows of a file. All rows are read once, so that a file that does not match its schema is refused now."""
     from pyspark.errors import PySparkException
 
     assert dataset.file is not None
@@ -51,7 +51,7 @@ def static(spark: SparkSession, dataset: Dataset) -> DataFrame:
 
 
 def latest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Of all rows with one key, the one that came last; rows without a key are left out."""
+    """The latest row of every key; rows without a key are left out."""
     newest = F.max_by(F.struct("*"), F.struct(TIME, STREAM, SEQ)).alias("_newest")
     known = [F.col(f"`{name}`").isNotNull() for name in key]
     kept = rows
@@ -65,8 +65,9 @@ def with_files(
 ) -> DataFrame:
     """These rows and those in Parquet files of a folder.
 
-    Folders are named by positions, as in ``after-17-4``; with ``before``, those that add up to less. What begins later
-    is being written just now, or was when a run was cut off: nobody has taken note of it, and its rows are elsewhere.
+    Folders are named by positions, as in ``after-17-4``. With ``before``, only folders whose positions add up to less
+    are read: a later folder is being written now, or is left from a run that was cut off. The ledger does not list it,
+    and its rows are still in memory or at the hub.
     """
     found = [
         str(path)
@@ -77,13 +78,13 @@ def with_files(
 
 
 def is_about(folder: Path, streams: Iterable[str]) -> bool:
-    """Whether the files of a folder, whose names are positions, are about just these streams, in this order."""
+    """Whether the folder stores exactly these streams in this order, so that positions in its file names apply."""
     note = folder / ABOUT
     return note.exists() and note.read_text().split("\n") == list(streams)
 
 
 def make_about(folder: Path, streams: Iterable[str]) -> None:
-    """An empty folder for files about these, unless it is one already."""
+    """Create an empty folder for files of these streams, unless the folder already stores them."""
     if not is_about(folder, streams):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -91,15 +92,15 @@ def make_about(folder: Path, streams: Iterable[str]) -> None:
 
 
 def begins(path: Path) -> int:
-    """The positions in its name added up; they grow from one to the next."""
+    """The sum of the positions in a folder's name, which grows from one folder to the next."""
     return sum(map(int, path.name.split("-")[1:]))
 
 
 def write(rows: DataFrame, path: Path) -> None:
-    """As a folder of Parquet files, all or nothing."""
+    """Write a folder of Parquet files, all or nothing."""
     part = path.with_name(f".{path.name}")
-    # No dictionaries: most columns of a stream have a value of their own in every row, and to find that out costs as
-    # much as to write them; what repeats, zstd finds.
+    # No dictionaries: most columns of a stream have a different value in every row, and building a dictionary to find
+    # that out costs as much as writing the column. zstd compresses repeated values anyway.
     options = {"parquet.enable.dictionary": "false", "compression": "zstd"}
     rows.write.mode("overwrite").options(**options).parquet(str(part))
     shutil.rmtree(path, ignore_errors=True)
@@ -107,7 +108,7 @@ def write(rows: DataFrame, path: Path) -> None:
 
 
 def age_s(path: Path) -> float:
-    """Endless if it is gone, which a process that keeps no more than it must may have seen to just now."""
+    """The age of a file; infinite if it is gone, since another process may just have deleted it."""
     try:
         return time.time() - path.stat().st_mtime
     except FileNotFoundError:
@@ -115,10 +116,10 @@ def age_s(path: Path) -> float:
 
 
 class Kept:
-    """Rows that stay in memory once somebody has needed them, until they are dropped.
+    """Rows that stay in memory from their first use until they are dropped.
 
-    Cut from what they were made of: where that came from this process, every task of every execution would carry it,
-    and the plan of a table that is updated again and again would grow with it.
+    They are detached from their lineage. Otherwise data from this process would be sent with every task of every
+    execution, and the plan of a table would grow with each update.
     """
 
     def __init__(self, rows: DataFrame) -> None:
@@ -135,10 +136,10 @@ class Kept:
 
 
 def stacked(spark: SparkSession, parts: Sequence[Kept]) -> DataFrame:
-    """All rows of some parts of the same schema.
+    """The union of parts with the same schema, as one RDD that Spark's planner does not look into.
 
-    A union that Spark does not look into. It would plan every part of it anew, at every execution: with twenty parts,
-    that takes longer than to execute it (docs/decisions/0010).
+    Spark would plan every part again at every execution: with twenty parts, that takes longer than the execution
+    itself (docs/decisions/0010).
     """
     context, jvm = spark.sparkContext._jsc.sc(), spark.sparkContext._jvm
     assert jvm is not None
@@ -147,7 +148,7 @@ def stacked(spark: SparkSession, parts: Sequence[Kept]) -> DataFrame:
 
 
 class Settled:
-    """Rows that are computed and in memory; cached besides, so that Spark knows how large they are when it joins."""
+    """Rows computed and held in memory. They are also cached, so that Spark knows their size when it plans joins."""
 
     def __init__(self, rows: DataFrame) -> None:
         self._kept = Kept(rows)
@@ -160,7 +161,7 @@ class Settled:
 
 
 def _reason(error: Exception) -> str:
-    """What Spark says at the bottom of all it says."""
+    """The root cause in a Spark error."""
     said = str(error)
     for line in reversed(said.split("Caused by: ")):
         text = line.split("\n")[0].strip()

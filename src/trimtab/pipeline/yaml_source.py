@@ -1,6 +1,7 @@
-"""YAML as a person wrote it: what stands in which line, and everything that is wrong with it.
+"""Reads YAML with line numbers, and collects all faults in it.
 
-A fault is noted and something harmless put in its place, so that of several the topmost can be told.
+Every fault is recorded and the faulty value replaced by a harmless one. Reading goes on, and the topmost fault can be
+reported.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1 << 20
 MAX_NODES: Final = 20_000  # keys, values, lists and mappings: 400 feeds of 20 columns
-MAX_ALIASES: Final = 100  # times the entries of each, what a small file can unfold to
-MAX_ENTRIES: Final = 1_000  # of one mapping or list
+MAX_ALIASES: Final = 100  # with MAX_ENTRIES, limits the size that a small file can expand to
+MAX_ENTRIES: Final = 1_000  # entries of one mapping or list
 MAX_DEPTH: Final = 16  # a manifest needs 5
 
 _UNITS: Final = {"ms": 1, "": 1_000, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in ms
@@ -84,7 +85,7 @@ def content(path: Path) -> str:
 
 
 class _Composer(yaml.SafeLoader):
-    """Makes nodes and no objects, and stops where a file would unfold to more than it should."""
+    """Makes nodes and no objects, and refuses files with too many nodes, aliases or levels."""
 
     nodes = 0
     aliases = 0
@@ -132,13 +133,13 @@ def compose(file: str, text: str) -> yaml.Node:
     return root
 
 
-# From nodes to values. What is missing is a null node at the line of what it is missing from.
+# From nodes to values. A missing value is represented by a null node at the line of the mapping that lacks it.
 
 Fields = dict[str, yaml.Node]
 
 
 def kind_of(node: yaml.Node) -> str:
-    """map, seq, str, int, ...; the whole tag if somebody has put one where it does not belong."""
+    """map, seq, str, int, ...; the whole tag if it is a custom one or does not fit the node."""
     kind = str(node.tag).removeprefix(_YAML)
     fits = {"map": yaml.MappingNode, "seq": yaml.SequenceNode}.get(kind, yaml.ScalarNode)
     return kind if isinstance(node, fits) else str(node.tag)
@@ -149,7 +150,7 @@ def nothing(at: Place) -> yaml.Node:
 
 
 def _told(node: yaml.Node) -> str:
-    """What came, in a sentence."""
+    """A phrase for error messages that describes the node found."""
     kind = kind_of(node)
     if kind in ("map", "seq", "null"):
         return {"map": "a mapping", "seq": "a list", "null": "nothing"}[kind]
@@ -161,13 +162,13 @@ def _told(node: yaml.Node) -> str:
 
 
 def _not_text(node: yaml.Node) -> str:
-    """The same where text should have come, with the way out."""
+    """The phrase for a node where text is expected, with a hint to quote it."""
     return f"{_told(node)}; put it in quotes" if kind_of(node) in _TAKEN_FOR else _told(node)
 
 
 @dataclass(slots=True)
 class Sheet:
-    """The faults of one file, and what its nodes say."""
+    """Reads values from the nodes of one file, and collects its faults."""
 
     file: str
     faults: list[BadManifest] = field(default_factory=list)
@@ -179,7 +180,7 @@ class Sheet:
         self.faults.append(BadManifest(where if isinstance(where, Place) else self.place(where), problem))
 
     def entries(self, node: yaml.Node, what: str) -> list[tuple[Place, str, yaml.Node]]:
-        """Place, name and value of each entry; none if there is nothing."""
+        """Place, name and value of each entry; empty for a null node."""
         kind = kind_of(node)
         if kind != "map":
             if kind != "null":
@@ -199,9 +200,9 @@ class Sheet:
         return list(found.values())
 
     def fields(self, at: Place, node: yaml.Node, what: str, known: tuple[str, ...]) -> tuple[Place, Fields]:
-        """The values of a mapping whose keys are fixed, and the place to tell what it lacks at.
+        """The values of a mapping with fixed keys, and the place at which to report missing keys.
 
-        That is ``at``, unless there is a key it should not have: one that is misspelt is not lacking too.
+        That place is ``at``, unless the mapping has an unknown key: a misspelt key is not reported as missing, too.
         """
         found = {}
         before = len(self.faults)
@@ -213,7 +214,7 @@ class Sheet:
         return self.faults[before].place if len(self.faults) > before else at, found
 
     def only_one(self, fields: Fields, choices: tuple[str, ...], at: Place, what: str) -> str:
-        """Which of the keys is there; the first if that is not clear."""
+        """The one key of ``choices`` that is present; the first if there is not exactly one."""
         given = [key for key in fields if key in choices]
         needs = f"{what} needs one of {', '.join(choices[:-1])} and {choices[-1]}"
         if not given:
@@ -223,7 +224,7 @@ class Sheet:
         return given[0] if given else choices[0]
 
     def text(self, node: yaml.Node, what: str) -> str:
-        """Text with something in it; "" if it is none."""
+        """A non-empty text; otherwise "", and a fault is recorded."""
         if kind_of(node) != "str":
             self.fault(node, f"{what} must be text, but this came: {_not_text(node)}")
         elif not node.value.strip():
@@ -235,7 +236,7 @@ class Sheet:
         return ""
 
     def texts(self, node: yaml.Node, what: str) -> list[tuple[yaml.Node, str]]:
-        """A list of different texts, at least one."""
+        """A non-empty list of distinct texts."""
         if kind_of(node) != "seq":
             self.fault(node, f"{what} must be a list such as [one, other], but this came: {_told(node)}")
             return []

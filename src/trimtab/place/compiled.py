@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def compiled(function: F) -> F:
     """Compile on the first call and keep the machine code beside the source for the next process.
 
-    Numba notices a change of the kernel's own file only, so a kernel calls kernels of its own file and no
-    others; a test sees to it.
+    Numba notices only changes of the kernel's own file, so a kernel may call kernels of its own file only; a test
+    checks this.
     """
     kernel: F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     return kernel

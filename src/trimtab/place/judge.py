@@ -1,4 +1,4 @@
-"""The only referee: what a placement does, whoever made it."""
+"""The judge: computes all figures of a placement, whichever policy made it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def judge(problem: Problem, placement: Placement) -> Judgement:
-    """Everything that is known of ``placement``, from the placement and the workload alone.
+    """All figures of ``placement``, from the placement and the workload alone.
 
     O(L log L) time for L links, and about 25 bytes of memory a link.
     """
@@ -49,7 +49,7 @@ def judge(problem: Problem, placement: Placement) -> Judgement:
 
 
 def judge_routing(workload: Workload, routing: RoutingTable) -> Judgement:
-    """The same for a fleet whose topics are placed by different units."""
+    """All figures of a fleet whose topics are placed by different units."""
     keys = list(routing.brokers)
     rows = workload.brokers.ids.find([routing.brokers[key] or None for key in keys])
     owner = link_owners(workload, routing, keys)
@@ -74,7 +74,7 @@ def judge_routing(workload: Workload, routing: RoutingTable) -> Judgement:
 
 
 def carriers(problem: Problem, placement: Placement) -> Rows:
-    """The broker of every subscription, whatever the unit: here the three families become one."""
+    """The broker of every subscription, for placements of any unit."""
     if placement.unit == "topic":
         return placement.broker[problem.topic]
     if placement.unit == "client":
@@ -83,7 +83,8 @@ def carriers(problem: Problem, placement: Placement) -> Rows:
 
 
 def _wire(problem: Problem, placement: Placement, carrier: Rows) -> Floats:
-    """Of every broker's server. Publishers of topics placed by link are not placed: their data comes from outside."""
+    """The wire load of every broker's server. Publishers of topics placed by link have no broker: their data enters
+    from outside."""
     workload = problem.workload
     links = workload.links
     everywhere: Rows = np.full(len(links), UNPLACED, np.int32)
@@ -96,9 +97,9 @@ def _wire(problem: Problem, placement: Placement, carrier: Rows) -> Floats:
 
 
 def incoming(problem: Problem, placement: Placement, topic: Rows, broker: Rows) -> Floats:
-    """``sum_k d[k] z[j,k]``: one copy of a topic enters each broker that carries it for somebody.
+    """``sum_k d[k] z[j,k]``: one copy of a topic enters each broker that carries it for a subscriber.
 
-    A broker that hosts a whole topic takes it in even while nobody subscribes.
+    A broker that hosts a whole topic takes it in even without subscribers.
     """
     if placement.unit == "topic":
         hosted = np.flatnonzero(placement.broker != UNPLACED)

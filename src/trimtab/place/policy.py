@@ -1,4 +1,4 @@
-"""What every policy is."""
+"""The protocol of placement policies."""
 
 from __future__ import annotations
 

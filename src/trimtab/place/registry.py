@@ -1,4 +1,4 @@
-"""Every policy by ``family/name``, loaded when it is asked for: kernels are compiled lazily."""
+"""Every policy by ``family/name``, imported on first use, so that kernels are compiled lazily."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Policies that answer one question."""
+    """Policies that place the same unit."""
 
     unit: Unit
     question: str
@@ -25,7 +25,7 @@ class Family:
 
     @property
     def objective(self) -> str:
-        """What is asked for if nothing is said."""
+        """The default objective."""
         return next(iter(self.bounds))
 
 
@@ -109,13 +109,13 @@ def policy(name: str, **knobs: Any) -> Policy:
 
 
 def policy_with(name: str, **offered: Any) -> Policy:
-    """The policy with those of the knobs on offer that it has: for asking several policies alike."""
+    """The policy with those of the ``offered`` knobs that it has, so that several policies can share a set of knobs."""
     own = {f.name for f in fields(policy_class(name))}
     return policy(name, **{knob: value for knob, value in offered.items() if knob in own})
 
 
 def family_bound(family_name: str, problem: Problem, objective: str | None = None) -> Bound:
-    """A bound that is cheap to have and valid for every placement of the family."""
+    """A bound that is cheap to compute and valid for every placement of the family."""
     family = find_family(family_name)
     wanted = objective or family.objective
     if wanted not in family.bounds:

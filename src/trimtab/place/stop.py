@@ -1,4 +1,4 @@
-"""When a search has to end. The verbs read no clock: whoever has one passes it in as a ``Stop``."""
+"""Time limits of searches. Placement code reads no clock; the caller passes one in as a ``Stop``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Nguyen et al. (DEBS'19), 6.2: balance from the nearest brokers, over 30 minutes of changing rates, by thresholds.
 
 Figures 5 to 14 in three parts. *start*: every policy once, from nearest homes. *time*: rates rise and fall for half an
-hour; every 30 s whoever is asked may act. People join in the first 8 minutes. *interest*: what sharing is worth where
-people want the same as others do, also with few moves allowed.
+hour; every 30 s the policy may act. Clients join in the first 8 minutes. *interest*: the gain from sharing where
+clients have common subscriptions, also with few moves allowed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from trimtab.model.placement import Bound
 
 MINUTES: Final = 30
-JOINED_S: Final = 480.0  # everybody has made his subscriptions by then
+JOINED_S: Final = 480.0  # time by which all clients have subscribed
 CHECK_S: Final = 30.0
-MEMORY_S: Final = 300.0  # of the moving average that trim plans by
+MEMORY_S: Final = 300.0  # time constant of the moving average that trim plans by
 ALPHA: Final = 0.15
 ALPHAS: Final = (0.15, 0.05, 0.01)
 BETAS: Final = (0.0, 300_000.0, 780_000.0)  # KB/s
@@ -164,7 +164,7 @@ class BadSimulation:
 
 
 def _moves_in_all(rows: list[Row]) -> float:
-    """Until the end, on average over the seeds."""
+    """Moves until the end, averaged over the seeds."""
     last = {row["seed"]: row["moved"] for row in rows}
     return float(np.mean(list(last.values())))
 
@@ -188,7 +188,7 @@ def _start(seed: int) -> list[Row]:
 def _over_time(acts: tuple[str, dict[str, Any]] | None, seed: int) -> list[Row]:
     whole = Bad().make(seed)
     rng = np.random.default_rng((seed, 2))
-    since = rng.uniform(0.0, JOINED_S, len(whole.clients))  # when each makes his subscriptions
+    since = rng.uniform(0.0, JOINED_S, len(whole.clients))  # time at which each client subscribes
     rates = Fluctuation(len(whole.topics), MINUTES, seed)
     home = policy("client/nearest").place(Problem(whole, "client")).broker
     average = rates.at(0.0)
@@ -199,7 +199,7 @@ def _over_time(acts: tuple[str, dict[str, Any]] | None, seed: int) -> list[Row]:
         problem = Problem(_at(whole, factor, there), "client", Placement("client", home))
         now = judge(problem, Placement("client", home))
         if acts is not None and time_s >= JOINED_S and now.load.cov > _trigger(acts):
-            # Whoever is heavy at this moment may not be in the next; ours looks at what has been.
+            # A client that is heavy now may not be heavy later; trim uses average rates.
             seen = _at(whole, average, there) if acts[0] == "client/trim" else problem.workload
             home = policy(acts[0], **acts[1]).place(Problem(seen, "client", Placement("client", home))).broker
             now = judge(problem, Placement("client", home))
@@ -213,7 +213,7 @@ def _over_time(acts: tuple[str, dict[str, Any]] | None, seed: int) -> list[Row]:
 
 
 def _trigger(acts: tuple[str, dict[str, Any]]) -> float:
-    """The spread above which somebody acts."""
+    """The spread above which the policy acts."""
     return float(acts[1].get("alpha", ALPHA))
 
 
@@ -223,7 +223,7 @@ def _moves_so_far(rows: list[Row], now: Judgement) -> int:
 
 
 def _at(whole: Workload, factor: Any, there: Any) -> Workload:
-    """The workload of a moment: rates as they are, subscriptions that are made."""
+    """The workload at one moment: its rates, and the subscriptions made so far."""
     made = there[whole.links.client]
     links = Links.subscriptions(whole.links.topic[made], whole.links.client[made])
     return replace(whole, topics=replace(whole.topics, rate=whole.topics.rate * factor), links=links)

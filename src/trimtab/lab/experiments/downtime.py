@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.protocol.message import Message
 
-BETWEEN_MS: Final = 5.0  # between the two sites, one way
+BETWEEN_MS: Final = 5.0  # one-way delay between the two sites
 HUB_MS: Final = (0, 10, 20, 40)
 MANY: Final = 128
 EXECUTORS: Final = 16
 TOPICS: Final = (1, 16, 64, 128)
 POOLS: Final = (1, 4, 16)
 FAR: Final = 40
-PERIOD_S: Final = 0.1  # each topic gets a message so often
-LEAST_MS: Final = 1.0  # what a downtime of zero is taken as in a ratio
+PERIOD_S: Final = 0.1  # interval of messages to each topic
+LEAST_MS: Final = 1.0  # smallest downtime used in a ratio
 
 
 class Downtime:
@@ -116,7 +116,7 @@ def _topic(number: int) -> str:
 
 
 async def _publish(client: Any, topics: int, sent: list[int], stop: asyncio.Event) -> None:
-    """A message to every topic each period."""
+    """Publish a message to every topic each period."""
     loop = asyncio.get_running_loop()
     due = loop.time()
     while not stop.is_set():
@@ -170,7 +170,7 @@ def _collect(got: set[str]) -> Callable[[Message], None]:
 
 
 def _cut_off(history: list[tuple[float, str, bool]]) -> float:
-    """Seconds without any broker, between the first joined and the last."""
+    """Seconds without any broker, between the first and the last broker joined."""
     on: set[str] = set()
     total, since = 0.0, None
     for at, broker, joined in history:
@@ -198,7 +198,7 @@ async def _unload_first(topics: int, hub_ms: float, executors: int) -> list[Row]
             stack.push_async_callback(made.close)
             return made
 
-        # Stand-ins for what talks to the hub at each broker, and each client's way to look a topic up.
+        # Stand-ins for each broker's connection to the hub, and for the clients' topic lookup.
         brokers = {
             "b1": await connection(first, "broker-1"),
             "b2": await connection(known["brokers"]["b2"], "broker-2"),
@@ -225,13 +225,13 @@ async def _unload_first(topics: int, hub_ms: float, executors: int) -> list[Row]
         began, down, moves = loop.time(), [], []
         for number in range(topics):
             start = loop.time()
-            await fleet.ask(Ping(), broker="b1")  # the order to unload reaches the old broker, which
-            await _write(brokers["b1"], f"owner-{number}", "b1")  # gives up ownership at the hub
+            await fleet.ask(Ping(), broker="b1")  # the order to unload reaches the old broker
+            await _write(brokers["b1"], f"owner-{number}", "b1")  # the old broker gives up ownership at the hub
             moves.append(1000 * (loop.time() - start))
             cut = loop.time()
-            await clients[number].close()  # and cuts its client off
-            await wire.ask(lookup, Sync("b1", 1 << 60))  # the client looks it up,
-            await _write(brokers["b2"], f"owner-{number}", "b2")  # whereupon the new broker takes ownership
+            await clients[number].close()  # the old broker disconnects its client
+            await wire.ask(lookup, Sync("b1", 1 << 60))  # the client looks the topic up
+            await _write(brokers["b2"], f"owner-{number}", "b2")  # the new broker takes ownership
             clients[number] = await listen(second, number)
             down.append(loop.time() - cut)
         took = loop.time() - began

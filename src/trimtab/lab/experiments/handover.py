@@ -43,7 +43,7 @@ RATE: Final = 2_100  # messages published per second, all together
 TICK_S: Final = 0.005
 PER_JOB: Final = 100  # moves in one fleet's life
 BETWEEN_MOVES_S: Final = 0.06
-WINDOW_S: Final = 2.0  # around a switch, within which a message may have gone either way
+WINDOW_S: Final = 2.0  # time around a switch in which a message may have taken either route
 
 
 class Handover:
@@ -165,7 +165,7 @@ class _Trial:
             took = time.time() - began
             await self._quiet()
             half = await self._half_moved()
-            for _ in range(100):  # what was killed may take a moment to find its place
+            for _ in range(100):  # a killed process may take a moment to recover
                 if half:
                     await asyncio.sleep(0.1)
                     half = await self._half_moved()
@@ -250,7 +250,7 @@ class _Trial:
         return ids
 
     async def _killer(self) -> None:
-        """Agents often, the keeper and a broker's server now and then."""
+        """Kill processes: agents often, the keeper and a broker's server now and then."""
         supervisor = self.fleet.launch.supervisor
         while True:
             await asyncio.sleep(1.0)
@@ -262,7 +262,7 @@ class _Trial:
                 self.kills += 1
 
     async def _quiet(self) -> None:
-        """Until all is delivered, or nothing has come for a while."""
+        """Wait until all messages are delivered, or none has arrived for a while."""
         last, since = -1, time.time()
         while time.time() - since < (ACK_S + 3.0 if self.kill else 5.0):
             missing = self.ledger.missing()
@@ -315,7 +315,7 @@ class _Trial:
         return [total, *({**empty, **row} for row in kinds)]
 
     def _added(self, records: list[MoveRecord]) -> list[float]:
-        """Of deliveries around a move: ms beyond the longer of the paths before and after."""
+        """Extra delay of deliveries around a move, in ms beyond the longer of the paths before and after."""
         places: dict[str, list[tuple[float, str]]] = {}  # topic or client -> when it was where
         for record in sorted(records, key=lambda r: r.phases[0][1]):
             switched = next((at for phase, at in record.phases if phase == Phase.DRAINING), None)
@@ -340,7 +340,7 @@ class _Trial:
 
 
 def _around(history: list[tuple[float, str]] | None, sent: float, came: float) -> list[str]:
-    """Where it may have been for a message sent and received at these times; one place if it did not move."""
+    """Brokers of a topic or client for a message sent and received at these times; one if there was no move."""
     if not history:
         return ["?"]
     times = [at for at, _ in history]

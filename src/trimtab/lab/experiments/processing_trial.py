@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trimtab.lab.experiment import Job, Row
 
 WARM_S: Final = 1.5
-WAIT_S: Final = 2.0  # for what is on its way when publishing ends
+WAIT_S: Final = 2.0  # wait for messages in flight after publishing ends
 SIZE_BYTES: Final = 4096
 STAMP: Final = struct.Struct("!iq")  # number of the message, -1 if it does not count; when it was sent, ns
 FOREGROUND: Final = "foreground"
@@ -103,7 +103,7 @@ class Trial:
         self.reports.append(coding.decode(raw.data, BrokerReport))
 
     async def _publish(self, client: Client) -> None:
-        """Every publisher once a second, each at a time of its own; nobody waits for anything."""
+        """Let every publisher send once a second, each with its own phase, without waiting for replies."""
         publishers = [(FOREGROUND, self.job["rate"])]
         publishers += [(_name(at), rate) for at, (_, rate) in enumerate(self.background)]
         streams = [(self.random.random(), topic) for topic, rate in publishers for _ in range(rate)]
@@ -137,7 +137,7 @@ class Trial:
             "background_cpu_s": busy - own,
             "reported_s": sum(report.period_s for report in inside),  # how long these reports cover
             "background_cores": sum(ms * rate / 1000 for ms, rate in self.background),  # asked for
-            "machine_busy": machine,  # share of all cores, whoever used them
+            "machine_busy": machine,  # share of all cores, used by any process
         }
 
 

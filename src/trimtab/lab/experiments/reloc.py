@@ -142,7 +142,7 @@ class ClusterNumber:
 
 
 class Optimum:
-    """What the paper left open: the heuristics against the true optimum, on cases small enough to try everything."""
+    """Heuristics against the true optimum, on cases small enough to try all placements; not in the paper."""
 
     title = "RELOC: how far from the optimum (Tanaka et al., Section 8)"
     seeds = 12

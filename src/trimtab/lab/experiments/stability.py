@@ -1,7 +1,7 @@
-"""Does it come to rest? Cases that load balancers are known to run in circles on, in virtual time.
+"""Stability of load balancers: cases on which balancers are known to oscillate, in virtual time.
 
-Ours is the controller's own code; beside it are Pulsar's three shedders. For every case: moves, how long it takes until
-loads are as level as they can be after something has happened, and moves when nothing has happened for a long time.
+Ours runs the controller's own code; Pulsar's three shedders are the baselines. Figures of every case: moves, the time
+after an event until loads are as level as possible, and moves long after the last event.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 OURS: Final = "trimtab"
 BALANCERS: Final = (OURS, "threshold", "uniform", "average")
-SOON: Final = 12  # periods after something has happened within which moves are to be expected
-THRASH: Final = 0.1  # share of the clients: more moves than that when nothing happens
-QUICKLY: Final = 3  # periods
-RESTLESS: Final = 0.02  # share of the clients: it does not come to rest
-SLOW_ON_PURPOSE: Final = ("turns", "drift", "flapping")  # to run after that is what a controller must not do
+SOON: Final = 12  # periods after an event within which moves are expected
+THRASH: Final = 0.1  # moves without an event, as a share of the clients, above which a balancer thrashes
+QUICKLY: Final = 3  # periods within which loads should be level again
+RESTLESS: Final = 0.02  # moves without an event, as a share of the clients, above which it does not come to rest
+SLOW_ON_PURPOSE: Final = ("turns", "drift", "flapping")  # cases whose changes a controller must not follow
 EVERY: Final = 5  # seconds between points of a curve
 
 
@@ -102,7 +102,7 @@ class Stability:
 
 
 def figures(case: Case, balancer: Balancer, trace: Trace) -> Row:
-    """What came of a case."""
+    """The figures of a case."""
     turns = case.turns()
     soon_s = case.lag_s + SOON * (balancer.period_s if balancer.name == OURS else shedders.INTERVAL_S)
     restless = sum(
@@ -119,7 +119,7 @@ def figures(case: Case, balancer: Balancer, trace: Trace) -> Row:
 
 
 def _settled(case: Case, balancer: Balancer, trace: Trace) -> float:
-    """Periods until loads are as level as they can be, after that which took longest."""
+    """Periods from an event until loads are as level as possible; the longest of all events."""
     turns, settings = [*case.turns(), case.seconds], case.settings
     worst = 0.0
     for begin, end in itertools.pairwise(turns):
@@ -137,7 +137,7 @@ def _mean(case: Case, second: int) -> float:
 
 
 def _reachable(case: Case, second: int) -> float:
-    """The spread of the best there is, with brokers that take nobody left alone."""
+    """The spread of the best possible placement, with no clients at brokers that refuse them."""
     alive = np.ones(case.brokers, bool)
     for event in sorted(case.events, key=lambda each: each.at):
         if event.at <= second:

@@ -1,4 +1,4 @@
-"""A made-up city for the emergency application: people move along its streets, things happen, people want to know.
+"""A simulated city for the emergency application: people move along streets, report emergencies, and subscribe.
 
 The map (streets, squares, shelters) is the same for every seed; the seed decides what happens on it. Nothing depends on
 how the time is cut: a person's hundredth trip and the emergencies of the tenth minute have generators of their own.
@@ -69,7 +69,7 @@ _MAP_SEED: Final = 2019
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Positions:
-    """Where everybody is. Row ``i`` is person ``i``."""
+    """Positions of all people. Row ``i`` is person ``i``."""
 
     at_s: float
     lat: Floats  # degrees
@@ -78,10 +78,10 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What somebody has seen."""
+    """A person's report of an emergency."""
 
     at_s: float
-    emergency: int  # a number for what is reported; many reports have the same
+    emergency: int  # number of the emergency; many reports share it
     kind: str
     lat: float
     lon: float
@@ -177,7 +177,7 @@ class _Trip:
 
 
 class _Movement:
-    """Who is on which trip. Where somebody is follows from the trip and the time alone, so steps leave no trace."""
+    """The current trip of each person. A position depends on the trip and the time alone, not on the step size."""
 
     def __init__(self, seed: int, people: int) -> None:
         self._seed = seed
@@ -195,7 +195,7 @@ class _Movement:
         self._leave_s = np.zeros(people)
         self._end_s = np.zeros(people)
         self._take(np.arange(people))
-        # The city was there before: everybody is somewhere on a trip at time 0.
+        # At time 0, every person is already somewhere on a trip.
         ahead = rng.random(people) * self._end_s
         self._leave_s -= ahead
         self._end_s -= ahead
@@ -279,14 +279,14 @@ class City:
         self._slots: dict[int, list[Report]] = {}
 
     def step(self, dt_s: float) -> Positions:
-        """Let the time pass."""
+        """Advance the time."""
         if not 0.0 <= dt_s < math.inf:
             raise BadKnob("city", "dt_s", dt_s, "zero or more, and finite")
         self.time_s += dt_s
         return Positions(self.time_s, *to_earth(*self._movement.at(self.time_s)))
 
     def reports(self, t0_s: float, t1_s: float) -> list[Report]:
-        """Those of t0_s <= time < t1_s, in the order of their times. They have nothing to do with ``step``."""
+        """Reports with t0_s <= time < t1_s, in order of time. They do not depend on ``step``."""
         if not 0.0 <= t0_s <= t1_s < math.inf:
             raise BadKnob("city", "t0_s, t1_s", (t0_s, t1_s), "such that 0 <= t0_s <= t1_s")
         first = math.floor((t0_s - LINGER_S[1]) / SLOT_S)

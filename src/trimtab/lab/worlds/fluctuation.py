@@ -1,8 +1,8 @@
 """Rates that rise and fall (Nguyen et al., DEBS'19, 6.2.1), in virtual time.
 
-Every minute a quarter of the backend subscriptions is chosen to rise at some time within the next three minutes;
-whatever has risen falls back four to six minutes later. Not said there, and chosen here: it rises to 1.5 to 3 times as
-much, and what is up already is left alone.
+Every minute a quarter of the backend subscriptions is chosen to rise at some time within the next three minutes; a rate
+that has risen falls back four to six minutes later. The paper leaves two points open, chosen here: a rate rises to 1.5
+to 3 times its value, and a rate that is up or about to rise is not chosen again.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""NATS as Spark needs it: stored messages into columns, results out in bulk, without an event loop."""
+"""NATS client for Spark: reads stored messages into columns and publishes in bulk, without an event loop."""

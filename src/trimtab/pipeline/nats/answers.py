@@ -1,4 +1,4 @@
-"""What JetStream's API answers: an answer, an error that passes, or a refusal."""
+"""Replies of JetStream's API: a result, a temporary error, or a refusal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PASSING: Final = (10008, 10009, 10076, 10118, 10167)
 
 
 def code(answer: dict[str, Any]) -> int:
-    """Of the error that was answered, 0 if there is none."""
+    """The code of the error in a reply, 0 if there is none."""
     return int(answer["error"]["code"]) if "error" in answer else 0
 
 

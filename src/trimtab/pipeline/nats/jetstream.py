@@ -1,8 +1,8 @@
-"""A JetStream client for bulk: stored messages into columns, and messages out with all acknowledgements awaited.
+"""A JetStream client for bulk transfer: reads stored messages into columns, and publishes with acknowledgements.
 
-nats-py makes objects, queue entries and task switches of every message, where a Spark task wants columns; by how
-much it is slower was measured in benchmarks/nats_source.py. There is no event loop in here, so it can be used
-from any thread, by one at a time.
+nats-py costs an object, a queue entry and a task switch per message, while a Spark task needs columns;
+benchmarks/nats_source.py measures the difference. This client has no event loop, so any thread can use it, one at a
+time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from trimtab.pipeline.nats.wire import Broken, Server, Wire
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-BATCH: Final = 4_000  # messages of one request
-FEW: Final = 2_000  # messages that are sooner read than a consumer is made
-WINDOW: Final = 4_000  # published messages without an acknowledgement
+BATCH: Final = 4_000  # most messages of one request
+FEW: Final = 2_000  # most messages that are read faster without a consumer
+WINDOW: Final = 4_000  # most published messages that await acknowledgement
 GROUP: Final = 500  # messages sent with one system call
 ATTEMPTS: Final = 10  # failures in a row; with the waits between them about seven seconds
 LONGEST_WAIT_S: Final = 1.0
@@ -34,19 +34,19 @@ ENDLESS: Final = 1 << 63
 @dataclass(frozen=True, slots=True)
 class StreamState:
     first: int  # sequence; last + 1 if the stream is empty
-    last: int  # sequence of the last that was ever stored
-    messages: int  # that are still there
+    last: int  # sequence of the last message ever stored
+    messages: int  # messages still stored
 
 
 class JetStream:
-    """A connection that is made anew when it breaks: all that is asked for here can be asked twice without harm."""
+    """A connection that reconnects when it breaks: every request made here can be repeated without harm."""
 
     def __init__(self, server: Server, attempts: int = ATTEMPTS) -> None:
         self.server = server
         self._attempts = attempts
         self.prefix = "$JS.API" if server.domain is None else f"$JS.{server.domain}.API"
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
-        self._asked = 0  # so that every answer comes to another subject
+        self._asked = 0  # requests so far; gives every request its own reply subject
         self.wire: Wire | None = None
 
     def __enter__(self) -> JetStream:
@@ -100,7 +100,7 @@ class JetStream:
                     raise
                 except (Broken, OSError) as error:
                     trouble = error
-                if rows:  # also those that came before the trouble
+                if rows:  # also those received before a failure
                     at, failures = rows.seq[-1] + 1, 0
                     yield rows
                 if trouble is None and following is None and at <= high:
@@ -115,15 +115,15 @@ class JetStream:
             source.close()
 
     def _following(self, stream: str, at: int) -> int:
-        """The first sequence from ``at`` on that exists, as the stream's leader knows it; endless if none does."""
+        """The first sequence from ``at`` on that exists, as the stream's leader knows it; infinite if none does."""
         answer = self._ask(f"STREAM.MSG.GET.{stream}", {"seq": at, "next_by_subj": ">"})
         if code(answer) == NOT_FOUND:
-            self.info(stream)  # is it the message that is not there, or the stream?
+            self.info(stream)  # raises if the stream, not the message, is missing
             return ENDLESS
         return int(checked(answer)["message"]["seq"])
 
     def publish(self, messages: Iterable[tuple[str, bytes, str]]) -> int:
-        """Store (subject, data, message id), wait for all acknowledgements, and say how many were there already.
+        """Store (subject, data, message id), wait for all acknowledgements, and return how many were stored already.
 
         When the connection breaks, all without an acknowledgement are sent again; the message ids keep the stream
         from storing them twice, within its duplicate window. Those are not counted, as nobody knows. They are stored
@@ -142,7 +142,7 @@ class JetStream:
         return self.wire.max_payload if self.wire is not None else ENDLESS
 
     def _settle(self, way: OnTheWay, most: int) -> None:
-        """Send what is to be sent, and wait until no more than ``most`` are on the way."""
+        """Send the unsent messages, and wait until no more than ``most`` await acknowledgement."""
         failures = 0
         while way.unsent or way.more_than(most):
             before = len(way.waiting)
@@ -161,7 +161,7 @@ class JetStream:
                 way.repeat()
 
     def _ask(self, verb: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The answer of JetStream's API, asked again if there is none."""
+        """The reply of JetStream's API; the request is repeated if there is none."""
         failures = 0
         while True:
             try:
@@ -185,7 +185,7 @@ class JetStream:
                 return answer
 
     def request(self, wire: Wire, verb: str, question: dict[str, Any]) -> bytes:
-        """Send a question; returns the subject that answers come to."""
+        """Send a request; returns the subject of its replies."""
         reply = self._reply()
         wire.publish(f"{self.prefix}.{verb}", reply, json.dumps(question).encode())
         return reply.encode()

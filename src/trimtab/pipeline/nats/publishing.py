@@ -1,4 +1,4 @@
-"""Messages on their way into a stream: sent in groups, kept until they are acknowledged, sent again if need be."""
+"""Publishes messages to a stream: sent in groups, kept until they are acknowledged, sent again if necessary."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from trimtab.pipeline.nats.wire import Broken
 if TYPE_CHECKING:
     from trimtab.pipeline.nats.wire import Came, Wire
 
-WINDOW_BYTES: Final = 16 << 20  # without an acknowledgement
+WINDOW_BYTES: Final = 16 << 20  # most bytes that await acknowledgement
 
 
 class OnTheWay:
-    """Messages that are published and not acknowledged."""
+    """Messages that are published and not yet acknowledged."""
 
     def __init__(self) -> None:
         self.waiting: dict[bytes, bytes] = {}  # frames, in order, by the subject that their acknowledgement comes to
@@ -51,7 +51,7 @@ class OnTheWay:
             self.size -= len(frame)
 
     def repeat(self) -> None:
-        """All that is waiting is to be sent again."""
+        """Mark all unacknowledged messages to be sent again."""
         self._repeated.update(self.waiting)
         self.unsent = list(self.waiting.values())
 
@@ -69,8 +69,8 @@ def frame(subject: str, reply: str, data: bytes, message_id: str, most: int) -> 
 
 
 def raise_refused(subject: str, head: bytes, data: bytes) -> None:
-    """For an answer that is not the usual acknowledgement; returns if it is one all the same."""
-    if head:  # nobody is there
+    """Handle a reply that does not look like an acknowledgement: raises unless it is one after all."""
+    if head:  # no responders
         raise Broken(f"no stream takes what is published to '{subject}'")
     answer = json.loads(data)
     if passes(answer):

@@ -1,4 +1,4 @@
-"""Stored messages of a stream into columns: a few by direct get, many through a consumer."""
+"""Reads stored messages of a stream into columns: a few by direct get, many through a consumer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from trimtab.pipeline.nats.jetstream import JetStream
     from trimtab.pipeline.nats.wire import Wire
 
-BATCH_BYTES: Final = 8 << 20  # of one request; a server drops readers that let 64 MB pile up
-FORGOTTEN_S: Final = 30  # after which a server drops a consumer whose reader has died
+BATCH_BYTES: Final = 8 << 20  # most bytes of one request; a server drops readers with 64 MB of backlog
+FORGOTTEN_S: Final = 30  # time after which a server drops a consumer whose reader has died
 LOST: Final = "a message was lost on the way"
 EPOCH: Final = datetime.datetime.fromtimestamp(0, datetime.UTC)
 MICROSECOND: Final = datetime.timedelta(microseconds=1)
@@ -25,10 +25,10 @@ MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 @dataclass(slots=True)
 class Rows:
-    """Stored messages by sequence, one list per field; texts are bytes as they came, which is what Arrow takes."""
+    """Stored messages by sequence, one list per field; texts are left as bytes, which Arrow accepts."""
 
     seq: list[int] = field(default_factory=list)
-    time_us: list[int] = field(default_factory=list)  # when it was stored, since 1970
+    time_us: list[int] = field(default_factory=list)  # time of storage, microseconds since 1970
     subject: list[bytes] = field(default_factory=list)
     data: list[bytes] = field(default_factory=list)
     message_id: list[bytes | None] = field(default_factory=list)
@@ -38,18 +38,18 @@ class Rows:
 
 
 class NotAllowed(Exception):
-    """Nobody answers to direct gets."""
+    """The stream does not answer direct gets."""
 
 
 class Direct:
-    """Reads by batched direct get: a question, the messages, an end."""
+    """Reads by batched direct get: a request, the messages, an end marker."""
 
     def __init__(self, jetstream: JetStream, stream: str) -> None:
         self._jetstream = jetstream
         self._verb = f"DIRECT.GET.{stream}"
 
     def fetch(self, at: int, high: int, batch: int, rows: Rows) -> int | None:
-        """One request, its answer put into ``rows``; returns where to go on, None if nothing seems to be there."""
+        """Make one request and append its messages to ``rows``; returns the next sequence, None if none was found."""
         wire = self._jetstream.connected()
         wanted = {"seq": at, "batch": min(batch, high - at + 1), "max_bytes": BATCH_BYTES}
         reply = self._jetstream.request(wire, self._verb, wanted)
@@ -90,24 +90,24 @@ class Direct:
 
 
 class Consumer:
-    """Reads through a consumer without acknowledgements, which is made anew when something goes wrong."""
+    """Reads through a consumer without acknowledgements, which is created again after a failure."""
 
     def __init__(self, jetstream: JetStream, stream: str) -> None:
         self._jetstream = jetstream
         self._stream = stream
         self._name = ""
-        self._wire: Wire | None = None  # that it delivers to; None if there is no consumer
+        self._wire: Wire | None = None  # connection that the consumer delivers to; None if there is no consumer
         self._inbox, self._number = "", b""  # of the subscription
         self._delivered = self._pulls = 0
 
     def fetch(self, at: int, high: int, batch: int, rows: Rows) -> int | None:
-        """As with ``Direct``."""
+        """As ``Direct.fetch``."""
         wire = self._jetstream.connected()
         if wire is not self._wire:
             wire = self._open(at)
         try:
             following = self._pull(wire, min(batch, high - at + 1), BATCH_BYTES, high, rows)
-            if following == 0:  # the next message alone has more bytes than that
+            if following == 0:  # the next message alone exceeds BATCH_BYTES
                 following = self._pull(wire, 1, 0, high, rows)
         except BaseException:
             self._wire = None
@@ -133,7 +133,7 @@ class Consumer:
         """As ``fetch``; 0 if nothing came because the next message is too large."""
         wanted = {"batch": count, "no_wait": True, "max_bytes": most_bytes}
         verb = f"CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
-        self._pulls += 1  # the end of one may come when all its messages are there and the next is on its way
+        self._pulls += 1  # the end marker of a pull may arrive after the next pull was sent
         reply = f"{self._inbox}.{self._pulls}"
         wire.publish(f"{self._jetstream.prefix}.{verb}", reply, json.dumps(wanted).encode())
         inbox, mine, number, delivered = self._inbox.encode(), reply.encode(), self._number, self._delivered
@@ -176,7 +176,7 @@ class Consumer:
     def close(self) -> None:
         if self._wire is None or self._wire is not self._jetstream.wire:
             return
-        with contextlib.suppress(Broken, OSError):  # the server will forget it
+        with contextlib.suppress(Broken, OSError):  # the server drops the consumer anyway
             self._wire.unsubscribe(self._number)
             self._jetstream.ask_once(f"CONSUMER.DELETE.{self._stream}.{self._name}")
 
@@ -187,5 +187,5 @@ def _message_id(head: bytes) -> bytes | None:
 
 
 def _micros(text: bytes) -> int:
-    """Since 1970, of a time like 2026-01-31T12:00:00.123456789Z."""
+    """Microseconds since 1970 of a time like 2026-01-31T12:00:00.123456789Z."""
     return (datetime.datetime.fromisoformat(text.decode()) - EPOCH) // MICROSECOND

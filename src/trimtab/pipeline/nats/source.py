@@ -29,7 +29,7 @@ COLUMNS: Final = pa.schema(
     [("seq", pa.int64()), ("time", MICROS), ("subject", pa.string()), ("data", pa.binary()),
      ("message_id", pa.string())]
 )  # fmt: skip
-SMALL: Final = 2_000  # sequences that one task reads sooner than two tasks start
+SMALL: Final = 2_000  # most sequences that one task reads before two tasks would start
 KNOWN: Final = (
     "url", "user", "password", "ca", "domain", "stream", "partitions", "batch", "low", "high", "start", "max_rows",
 )  # fmt: skip
@@ -37,7 +37,7 @@ KNOWN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for, checked."""
+    """The checked options of the source."""
 
     server: Server
     stream: str
@@ -111,7 +111,7 @@ class NatsSource(DataSource):
 
 
 class NatsReader(DataSourceReader):
-    """What is there when the query is planned."""
+    """Reads the messages that exist when the query is planned."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -131,13 +131,13 @@ class NatsReader(DataSourceReader):
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches; the offset {"seq": n} says that everything up to n has been read.
 
-    Each question opens a connection of its own: that takes a millisecond or two, while Spark takes a hundred and more
-    for the smallest batch, and none is left open for a server that has gone meanwhile.
+    Each request opens its own connection. That takes a millisecond or two, while Spark takes a hundred or more for the
+    smallest batch, and no connection is left open to a server that has stopped.
     """
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._first = 0  # of the stream, when it was asked last
+        self._first = 0  # first sequence of the stream at the last request
         self._last: int | None = None
         self._until: int | None = None  # where a query with the trigger availableNow ends
 
@@ -167,7 +167,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._first, self._last = state.first, state.last
         end = state.last if self._until is None else min(state.last, self._until)
         if isinstance(limit, ReadMaxRows):
-            # What was purged counts for nothing; what was deleted between is counted, so there may be fewer rows.
+            # Purged messages do not count as rows; deleted ones in between do, so there may be fewer rows.
             end = min(end, max(done, state.first - 1) + limit.max_rows)
         return {"seq": max(done, end)}
 
@@ -186,14 +186,14 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if isinstance(partition, Range):  # Spark makes one of its own where there are none
+    if isinstance(partition, Range):  # Spark passes a partition of its own if there are none
         with JetStream(options.server) as jetstream:
             for rows in jetstream.read(options.stream, partition.low, partition.high, options.batch):
                 yield as_batch(rows)
 
 
 def as_batch(rows: Rows) -> pa.RecordBatch:
-    """The same as Arrow wants it."""
+    """The rows as an Arrow batch."""
     columns = [
         pa.array(rows.seq, pa.int64()),
         pa.array(rows.time_us, MICROS),

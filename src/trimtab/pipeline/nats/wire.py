@@ -1,4 +1,4 @@
-"""One plain connection to a NATS server: the greeting, with TLS or without, messages out, and in by the bufferful."""
+"""A synchronous connection to a NATS server, with TLS or without, that receives many messages per read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PORT: Final = 4222
 CONNECT_S: Final = 3.0
-SILENCE_S: Final = 10.0  # a server that says nothing for so long, while it is asked, is taken for gone
+SILENCE_S: Final = 10.0  # time without data after which a server that owes a reply counts as gone
 RECEIVE_BYTES: Final = 1 << 18
 HELLO: Final = {
     "verbose": False, "pedantic": False, "headers": True, "no_responders": True, "lang": "python", "version": "1",
@@ -28,7 +28,7 @@ HELLO: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server is, and who is asking. With ``ca`` (a PEM file) or tls:// no password is sent without TLS."""
+    """Address and credentials of a server. With ``ca`` (a PEM file) or tls://, no password is sent without TLS."""
 
     url: str  # nats://host:port or tls://host:port
     user: str
@@ -56,10 +56,10 @@ class Broken(Exception):
 
 
 class Wire:
-    """Open from the start. Everything here raises ``Broken`` or ``OSError`` when the connection is of no more use."""
+    """An open connection. Every method raises ``Broken`` or ``OSError`` when the connection is no longer usable."""
 
     def __init__(self, server: Server, inbox: str) -> None:
-        self.inbox = inbox  # answers come to one token below it
+        self.inbox = inbox  # prefix of reply subjects, which have one more token
         self.max_payload = 0
         self._host, self._port = server.address
         self._subscriptions = 1  # so far; the first is for answers
@@ -85,7 +85,7 @@ class Wire:
         self.send(b"%b%b\r\n" % (f"PUB {subject} {reply} {len(data)}\r\n".encode(), data))
 
     def subscribe(self) -> tuple[str, bytes]:
-        """A subject to put one more token behind, and the number that all that comes to it will bear."""
+        """Subscribe to a new prefix; returns it (append one token) and the subscription number of its messages."""
         self._subscriptions += 1
         subject = f"{self.inbox}.own.{self._subscriptions}"
         self.send(f"SUB {subject}.* {self._subscriptions}\r\n".encode())
@@ -95,7 +95,7 @@ class Wire:
         self.send(b"UNSUB %b\r\n" % number)
 
     def receive(self) -> list[Came]:
-        """What has come; waits for one message at least."""
+        """The messages received; waits for at least one."""
         while True:
             came = self._parse()
             if came:
@@ -127,7 +127,7 @@ class Wire:
         return came
 
     def _fill(self) -> None:
-        """Wait for as much as is missing, so that a large message is put together once and not at every piece."""
+        """Wait for all missing bytes, so that a large message is assembled once, not at every piece."""
         pieces, missing = [self._buffer], self._missing
         while missing > 0:
             piece = self._socket.recv(RECEIVE_BYTES)

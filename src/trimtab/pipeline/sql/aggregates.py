@@ -1,4 +1,4 @@
-"""Which parts of a query aggregate, and what they give when there is nothing to aggregate."""
+"""Finds aggregates in a query, and their values over no rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AGGREGATES: Final = {
     "collect_union", "every", "histogram_numeric", "listagg", "max_by", "mean", "min_by", "percentile_cont",
     "percentile_disc", "some", "std", "string_agg", "try_avg", "try_sum",
 }  # fmt: skip
-AROUND: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)  # an aggregate
+AROUND: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)  # expressions that wrap an aggregate
 COUNTS: Final = (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.RegrCount)
 LISTS: Final = (exp.ArrayAgg, exp.ArrayUniqueAgg)
 SKETCHES: Final = (
@@ -43,7 +43,7 @@ def _is_over_window(node: exp.Expr) -> bool:
 
 
 def of_nothing(expression: exp.Expr) -> exp.Expr:
-    """What an expression of aggregates is when there is nothing to aggregate."""
+    """The value of an expression of aggregates over no rows."""
     holder = exp.Paren(this=unaliased(expression).copy())
     for node in list(holder.walk(prune=lambda node: isinstance(node, (exp.Query, *AROUND)) or _is_aggregate(node))):
         call: exp.Expr = node

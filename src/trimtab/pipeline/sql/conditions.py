@@ -1,4 +1,4 @@
-"""Conditions of a query, read one by one; and cheap ones put before dear ones that they follow from."""
+"""Recognises conditions of a query, and adds cheap necessary conditions in front of expensive ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _below(condition: exp.Expr) -> tuple[exp.Expr | None, exp.Expr | None]:
 
 
 def bounds(condition: exp.Expr) -> Iterable[tuple[exp.Column, type[exp.Expr], exp.Expr]]:
-    """(column, comparison, bound) of what bounds a column."""
+    """(column, comparison, bound) of a condition that bounds a column."""
     if isinstance(condition, exp.Between) and isinstance(condition.this.unnest(), exp.Column):
         yield condition.this.unnest(), exp.GTE, condition.args["low"]
         yield condition.this.unnest(), exp.LTE, condition.args["high"]
@@ -58,9 +58,10 @@ def bounds(condition: exp.Expr) -> Iterable[tuple[exp.Column, type[exp.Expr], ex
 
 
 def narrowed(tree: exp.Query) -> exp.Query:
-    """The same query; where it asks for places within a radius, their latitudes are compared first.
+    """The query with a comparison of latitudes in front of every radius condition.
 
-    A distance is at least that of the latitudes, and off the Earth there is none; most pairs need no sine then.
+    A distance is at least the distance between the latitudes, so this test rejects most pairs without computing a sine.
+    A place off the Earth has no distance, so no row is lost.
     """
     tree = tree.copy()
     for select in tree.find_all(exp.Select):

@@ -1,8 +1,8 @@
-"""Finds what an index can serve in a shared query, and rewrites the query to use it.
+"""Finds conditions of a shared query that an index can serve, and rewrites the query to use the index.
 
-An index is a long number per subscription and cell: a hash of the parameters that are compared for equality and of the
-cell of a grid (a radius) or of a scale (a range). A publication looks its own cells up, one per level, in a hash join;
-the original conditions decide then. So the index never decides, and need not be exact, only complete.
+An index has a 64-bit key per subscription and cell: a hash of the parameters that are compared for equality and of the
+cell, in a grid (for a radius) or on a scale (for a range). A publication looks up its own cells, one per level, in a
+hash join. The original conditions then filter the pairs found, so the index must be complete but need not be exact.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class Index:
 
     name: str  # the table that the query reads it from
     kind: str  # in words
-    sql: str  # its rows: all that a subscription has, and a _level and a _cell
-    probe: str  # the alias of what is looked up in it
-    own: bool  # whether it depends on nothing but the subscriptions, so that it can be kept between executions
+    sql: str  # query for its rows: all columns of a subscription, and _level and _cell
+    probe: str  # alias of the relation whose rows are looked up in it
+    own: bool  # whether it depends on the subscriptions alone, so that it can be kept between executions
 
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """A query that uses indexes; NAME_LEVELS() in it stands for the levels in use."""
+    """A query that uses indexes; NAME_LEVELS() is a placeholder for the levels in use."""
 
     sql: str
     indexes: tuple[Index, ...]
 
     def at(self, levels: Mapping[str, Iterable[int]], fewer_publications: bool = True) -> str:
-        """The query for indexes with these levels; the smaller side is sent to every core."""
+        """The query for indexes with these levels; the smaller side of the join is broadcast."""
         sql = self.sql
         for index in self.indexes:
             sql = sql.replace(f"BROADCAST({index.name})", f"BROADCAST({index.probe if fewer_publications else S})")
@@ -58,7 +58,7 @@ class Indexed:
 
 
 def use_indexes(shared: exp.Query, types: Types, parameters: Mapping[str, str]) -> Indexed | None:
-    """The same query with an index in every block that can use one; None if none can."""
+    """The query rewritten with an index in every block that can use one; None if no block can."""
     tree = shared.copy()
     made: list[Index] = []
     for select in list(tree.find_all(exp.Select)):
@@ -80,7 +80,7 @@ class _Block:
             for join in self.joins
             if join.side == "" and join.kind in ("", "CROSS", "INNER") and not isinstance(join.this, exp.Lateral)
         }
-        # Those that an index can be made of: what is called by WITH is known inside the query only.
+        # Relations that an index can include. Names from WITH are excluded: they exist inside the query only.
         self.alone = {
             alias
             for alias, join in self.inner.items()
@@ -98,7 +98,7 @@ class _Block:
         matches: list[Circle | Span] = [*self._circles(), *self._spans()]
         return self._rewrite(matches[0], name) if matches else None
 
-    # What could be served.
+    # Conditions that an index can serve.
 
     def _circles(self) -> Iterable[Circle]:
         for condition in self.conditions:
@@ -130,14 +130,14 @@ class _Block:
                     yield Span(column, *ends, SCALES[type_])
 
     def _is_number(self, expression: exp.Expr) -> bool:
-        """Texts are none: Spark reads a text as what it is compared with, '2.5' as 2."""
+        """Whether the expression is numeric. Texts are not: Spark casts them, and reads '2.5' as 2 beside an INT."""
         return all(
             self._type(node) in NUMBERS if isinstance(node, exp.Column) else isinstance(node, ARITHMETIC)
             for node in expression.walk(prune=lambda node: isinstance(node, exp.Column))
         ) and not any(literal.is_string for literal in expression.find_all(exp.Literal))
 
     def _reach(self, probe: str) -> set[str]:
-        """Relations that hang by equality on the subscription, without going by ``probe``."""
+        """Relations joined to the subscription by equality, directly or indirectly, but not through ``probe``."""
         side = {S}
         while True:
             more = {
@@ -157,12 +157,12 @@ class _Block:
                     if tables_of(own) == {alias} and tables_of(other) and tables_of(other) <= side:
                         yield condition
 
-    # How it is used.
+    # The rewriting.
 
     def _rewrite(self, match: Circle | Span, name: str) -> Index:
         probe, side = match.probe, {S}
         inside: list[str] = []
-        if match.needs() != {S}:  # the side is more than the subscription: join it first
+        if match.needs() != {S}:  # the condition needs more tables than the subscriptions: join them first
             side = self._reach(probe)
             inside = [alias for alias in self.inner if alias in side]
         equal = list(self._equalities(probe, side))
@@ -189,7 +189,7 @@ class _Block:
         return self.types.get(expression.table, {}).get(expression.name.lower())
 
     def _side(self, match: Circle | Span, inside: list[str], equal: list[exp.Expr]) -> str:
-        """The subscriptions (and what they are joined with), once for every cell."""
+        """The query for the index: the subscriptions and the relations joined to them, a row per cell."""
         sql = f"SELECT {S}.* FROM {SUBSCRIPTIONS} AS {S}"
         if inside:
             used = {column.sql(): column for column in self._columns_of(inside)}
@@ -222,18 +222,18 @@ class _Block:
         self.select.where(parse(first), *([where.this] if where else []), append=False, copy=False)
 
     def _take_inside(self, inside: list[str], name: str) -> None:
-        """The side is read from the index; what is part of it is no longer joined."""
+        """Read the subscriptions from the index, and remove joins with relations that the index includes."""
         self.select.set("from_", exp.From(this=exp.to_table(name, alias=S)))
         for alias in inside:
             on = self.inner[alias].args.get("on")
-            if on is not None:  # it may speak of others, too
+            if on is not None:  # it may refer to other relations, too
                 self.select.where(on.copy(), copy=False)
         self.select.set("joins", [join for join in self.joins if join.alias_or_name not in inside])
         for column in self._columns_of(inside):
             column.replace(exp.column(_kept(column), S))
 
     def _columns_of(self, aliases: list[str]) -> list[exp.Column]:
-        """Columns of these relations, wherever they are used; a query in a condition may have its own of the name."""
+        """All uses of columns of these relations, except in subqueries that define the same alias themselves."""
         return [
             column
             for column in self.select.find_all(exp.Column)

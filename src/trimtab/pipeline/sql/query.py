@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     Columns = Mapping[str, str]  # name -> type
 
 DIALECT: Final = "spark"
-# Spark's functions that sqlglot takes for others, or writes without all of their arguments.
+# Functions of Spark that sqlglot confuses with others, or writes without some of their arguments.
 UNLIKE: Final = {
     "INSTR", "LISTAGG", "MAX_BY", "MIN_BY", "PARSE_JSON", "PERCENTILE_CONT", "PERCENTILE_DISC", "STRING_AGG", "TO_CHAR",
 }  # fmt: skip
-# Answers that differ from one run to the next would make a repeated execution say something else.
+# Non-deterministic functions: with them, a repeated execution would give different results.
 FICKLE: Final = {
     "rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id",
     "spark_partition_id", "input_file_name", "current_user", "session_user", "user", "now", "current_timestamp",
     "current_date", "current_time", "curdate", "localtime", "localtimestamp", "unix_timestamp",
 }  # fmt: skip
-# They reach outside the data of the application, or end an execution for everybody.
+# Functions that reach outside the application's data, or abort an execution for all subscriptions.
 OUTSIDE: Final = {
     "assert_true", "identifier", "java_method", "raise_error", "read_files", "reflect", "try_reflect",
 }  # fmt: skip
@@ -51,11 +51,11 @@ class _Parser(SparkParser):
 
 
 class _Tokenizer(Spark.Tokenizer):
-    STRING_ESCAPES: ClassVar = ["\\", "'", '"']  # as of version 4, '' in a text is a quote
+    STRING_ESCAPES: ClassVar = ["\\", "'", '"']  # since Spark 4, '' inside a string is a quote
 
 
 class AsWritten(Spark):
-    """Spark's SQL, with those functions left as they are."""
+    """Spark's SQL dialect that leaves the functions in ``UNLIKE`` as written."""
 
     Parser = _Parser
     Tokenizer = _Tokenizer
@@ -63,7 +63,7 @@ class AsWritten(Spark):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Checked. ``tree`` has every column with its table and every star spelled out."""
+    """A checked query. In ``tree``, every column is qualified with its table and every star is expanded."""
 
     tree: exp.Query
     tables: frozenset[str]  # feeds and datasets that it reads
@@ -72,7 +72,7 @@ class Query:
 
 
 def read(text: str, tables: Mapping[str, Columns], parameters: Columns) -> Query:
-    """Parse ``text``; ``tables`` and ``parameters`` are what it may name."""
+    """Parse and check ``text``, which may use these ``tables`` and ``parameters``."""
     tree = parse_select(text, "a channel")
     _check_clauses(tree)
     _check_functions(tree)
@@ -88,12 +88,12 @@ def read(text: str, tables: Mapping[str, Columns], parameters: Columns) -> Query
 
 
 def parse_select(text: str, whose: str) -> exp.Query:
-    """One query that only reads; ``whose`` is for the sentence if it is not."""
+    """Parse a single SELECT; ``whose`` names its owner in error messages."""
     try:
         found = [each for each in sqlglot.parse(text, read=AsWritten) if each is not None]
     except (ParseError, TokenError) as error:
         raise BadInput(f"the query does not parse: {_first_line(error)}") from None
-    except Exception as error:  # texts that the parser stumbles over are many
+    except Exception as error:  # the parser raises many kinds of errors on bad input
         raise BadInput(f"the query does not parse: {_first_line(error)}") from None
     if len(found) != 1:
         raise BadInput(f"{whose} has one query, but here are {len(found)} statements")
@@ -112,7 +112,7 @@ def _resolve(tree: exp.Query, tables: Mapping[str, Columns]) -> exp.Query:
     schema: dict[str, object] = {name: dict(columns) for name, columns in tables.items()}
     try:
         resolved = qualify(tree, schema=schema, dialect=DIALECT, quote_identifiers=False)
-        resolved.sql(DIALECT)  # some calls can be read, but not written
+        resolved.sql(DIALECT)  # sqlglot can parse some calls that it cannot write
         return resolved
     except Exception as error:
         raise BadInput(_sentence(error, tree, tables)) from None
@@ -211,20 +211,20 @@ def _check_columns(tree: exp.Query, parameters: Columns) -> None:
 
 
 def _orders(column: exp.Column) -> bool:
-    """Whether it is part of the ORDER BY of a query, which knows the columns of the answer only."""
+    """Whether the column is in the ORDER BY of a query, where only columns of the answer are visible."""
     order = column.find_ancestor(exp.Order, exp.Query)
     return isinstance(order, exp.Order) and isinstance(order.parent, exp.Query)
 
 
 def _spelling(tree: exp.Query, named: set[str], tables: Mapping[str, Columns]) -> dict[str, str]:
-    """Names of columns as they are written, for they are lower-case once they are resolved."""
+    """Lower-case name -> name as written: resolving makes names lower-case."""
     found = {name.lower(): name for table in sorted(named) for name in tables[table]}
     found |= {alias.alias.lower(): alias.alias for alias in tree.find_all(exp.Alias)}
     return found | {name.lower(): name for name in tree.named_selects}
 
 
 def _inline(call: exp.Anonymous) -> None:
-    """Shorthands that an index can serve only if it sees what they stand for."""
+    """Replace within_km() and in_box() by the conditions they stand for, so that an index can serve them."""
     name, arguments = call.name.lower(), call.expressions
     if name == "within_km":
         distance = exp.Anonymous(this="distance_km", expressions=[each.copy() for each in arguments[:4]])
@@ -254,7 +254,7 @@ def _sentence(error: Exception, tree: exp.Query, tables: Mapping[str, Columns]) 
 
 
 def _first_line(error: Exception) -> str:
-    """Without the colours and the excerpt that the parser adds for terminals."""
+    """The error's first line, without the terminal colours and the excerpt that the parser adds."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     said = re.sub(

@@ -1,7 +1,7 @@
-"""What an index can serve: a circle or a span, as steps that give a row its cells.
+"""The conditions an index can serve, a circle or a span, as steps that compute the cells of a row.
 
-Of the side that the index is made of (subscriptions and what hangs on them) a row is kept once for every cell; of the
-other, the probe, a row is looked up by the one cell it is in, at every level.
+The index side (subscriptions and the relations joined to them) has a row for every cell that a circle or span touches.
+A row of the other side, the probe, is looked up by the one cell that contains it, at every level.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 CELL: Final = "_cell"
 LEVEL: Final = "_level"
-# Rows of the grid are at least that many radii high. Beside an equality there is little to compare within a cell, and
-# few cells are better (2 for a circle); without one, small cells (6 for a circle).
+# Height of the grid's rows, in radii at least. With an equality condition, a cell holds few rows to compare, so large
+# cells are better (2 per circle). Without one, small cells are better (6 per circle).
 COARSE: Final = 4
 FINE: Final = 1
 NARROWEST: Final = -1000
 EVERYTHING: Final = 1024  # 2^1024 is infinite: all numbers are in cell 0
-# Spans on the real line: cells of 2^level, at the first level that is as wide as the span, so two cells at most; not so
-# narrow that a double could not tell one cell from the next. To Spark NaN is more than infinity.
+# Spans on the real line: cells have the width 2^level, at the first level at least as wide as the span, so a span
+# touches two cells at most. Cells are wide enough for a double to tell neighbours apart. In Spark, NaN > infinity.
 _NARROW: Final = "ceil(log2(greatest(abs(low), abs(high), 1e-300D))) - 40"
 SPANS: Final = {
     "_span_level": (
@@ -65,7 +65,7 @@ Step = Let | Each
 
 
 def keyed(sql: str, alias: str, steps: list[Step], key: list[str], *, keep: set[str]) -> str:
-    """``sql`` with _cell, the hash of ``key``. One step inside the other, so that Spark computes each value once."""
+    """``sql`` with _cell, the hash of ``key``. The steps are nested queries, so that Spark computes each value once."""
     for step in steps:
         value = f"explode({step.value})" if isinstance(step, Each) else step.value
         sql = f"SELECT {alias}.*, {value} AS {step.name} FROM ({sql}) AS {alias}"
@@ -84,7 +84,7 @@ def _vector(lat: str, lon: str) -> list[Step]:
 
 @dataclass(frozen=True, slots=True)
 class Circle:
-    """A place of the probe within a radius of the side's."""
+    """A condition: the probe's place lies within a radius of a place of the index side."""
 
     probe: str
     place: list[exp.Expr]
@@ -103,7 +103,7 @@ class Circle:
         return tables_of(*self.centre, self.km)
 
     def quickly(self, probe: str) -> str:
-        """What costs little and holds for all that may be within: the line through the Earth is short enough."""
+        """A cheap necessary condition: the chord through the Earth is short enough."""
         if not self.fine:
             return ""
         line = " + ".join(f"({probe}._{axis} - {S}._{axis}) * ({probe}._{axis} - {S}._{axis})" for axis in "ijk")

@@ -1,10 +1,11 @@
 """One plan for all subscriptions: parameters become columns of the table of subscriptions.
 
-A query block that depends on parameters, itself or by what it reads, is joined with the subscriptions and carries
-``_sub``, the subscription's id, through: into its grouping, the partitions of its windows, the joins with other blocks
-that depend on parameters, its limit. So every subscription gets what the query would give it alone, and equality with
-a parameter is a hash join. (Nguyen, DEBS'19, 3.1, runs a channel "against the subscriptions it holds"; how is
-AsterixDB's. Lateral joins, Spark's own way to say this, compare all with all as soon as there is more than equality.)
+A query block that depends on parameters, directly or through a table it reads, is joined with the subscriptions. It
+carries ``_sub``, the subscription's id, into its grouping, the partitions of its windows, its joins with other
+dependent blocks, and its limit. So every subscription gets the rows that the query would give it alone, and equality
+with a parameter is a hash join. (Nguyen, DEBS'19, 3.1, runs a channel "against the subscriptions it holds" and leaves
+the method to AsterixDB. Spark's lateral joins would express the same, but they compare all rows with all subscriptions
+as soon as a condition is more than an equality.)
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SUBSCRIPTIONS: Final = "_subscriptions"  # the table: _sub, and a column for eve
 SUB: Final = "_sub"
 RANK: Final = "_rank"  # in the answer: a row's place among those of its subscription
 S: Final = "_s"  # the table's alias
-EVERYBODY: Final = "_a"  # what is aggregated for those who have something to aggregate
+EVERYBODY: Final = "_a"  # alias of the aggregates of subscriptions that have rows
 OUTER: Final = ("RIGHT", "FULL")
 
 
@@ -44,7 +45,7 @@ def share(query: Query) -> exp.Query:
 
 
 def always_answers(shared: exp.Query) -> bool:
-    """Whether subscriptions get an answer also when there is nothing to answer about: a count of 0, say."""
+    """Whether subscriptions get a result also when there are no rows, such as a count of 0."""
     return any(each.alias == EVERYBODY for each in shared.find_all(exp.Subquery))
 
 
@@ -57,7 +58,7 @@ class _Sharer:
         return select.from_(of.subquery(f"_q{self._made}"))
 
     def query(self, tree: exp.Query, known: dict[str, bool], *, top: bool = False, force: bool = False) -> exp.Query:
-        """Rewrite a query in place of ``tree``; ``known`` says of WITH names whether they depend on parameters."""
+        """Rewrite ``tree`` in place. ``known``: name in WITH -> whether its query depends on parameters."""
         known = known | self._ctes(tree, known)
         if isinstance(tree, exp.Subquery):
             inner = self.query(tree.this, known, top=top, force=force)
@@ -109,7 +110,7 @@ class _Sharer:
         return _with(self._ranked(result, columns, ordered, top=top), with_)
 
     def _join(self, tree: exp.Select, known: dict[str, bool]) -> None:
-        """Put the subscriptions in front of the tables, and tie what depends on them to them."""
+        """Make the subscriptions the first table, and join every dependent block with them on ``_sub``."""
         first, joins = tree.args.get("from_"), tree.args.get("joins") or []
         for join in joins:
             if join.side in OUTER:
@@ -135,7 +136,7 @@ class _Sharer:
         tree.set("joins", [*relations, *joins])
 
     def _qualified(self, tree: exp.Select) -> exp.Query:
-        """With ``_sub``; QUALIFY is a column first, for what it says of parameters is known inside the block only."""
+        """Add ``_sub``. QUALIFY becomes a column of the block, since parameters are visible only inside the block."""
         names = tree.named_selects
         tree.set("expressions", [exp.alias_(_sub(), SUB), *tree.expressions])
         qualify = tree.args.pop("qualify", None)
@@ -147,7 +148,7 @@ class _Sharer:
         return self.named(exp.select(SUB, *_columns(names)), tree).where("_qualify")
 
     def _one_row_each(self, tree: exp.Select) -> exp.Query:
-        """An aggregate over everything has an answer for everybody, also for those with nothing to aggregate."""
+        """Rewrite an aggregate without GROUP BY: every subscription gets one row, even with nothing to aggregate."""
         if any(window.find_ancestor(exp.Select) is tree for window in tree.find_all(exp.Window)):
             raise BadInput("a window over the one row of an aggregate cannot be shared; leave OVER (...) out")
         having = tree.args.pop("having", None)
@@ -178,10 +179,10 @@ class _Sharer:
         return self.named(exp.select(SUB, *_columns(names)), answer).where("_having")
 
     def _ranked(self, tree: exp.Query, columns: list[str], ordered: _Order, *, top: bool) -> exp.Query:
-        """ORDER BY and LIMIT for every subscription on its own."""
+        """Apply ORDER BY and LIMIT to each subscription separately."""
         if not ordered.ranks:
             return tree
-        # Ties are broken by all columns, so that an execution that is repeated gives the same rows.
+        # Ties are broken by all columns, so that a repeated execution gives the same rows.
         keys = [*ordered.names, *(exp.Ordered(this=each, nulls_first=True) for each in _columns(columns))]
         window = exp.Window(
             this=exp.RowNumber(), partition_by=[exp.column(SUB)], order=exp.Order(expressions=keys)
@@ -193,7 +194,7 @@ class _Sharer:
         skip, last = ordered.offset, ordered.limit
         if skip is not None:
             answer = answer.where(exp.GT(this=rank.copy(), expression=exp.paren(skip)))
-            # Not the limit plus this, which may be more than its type can hold.
+            # The offset is subtracted from the rank, since limit plus offset may overflow its type.
             skipped = exp.Greatest(this=skip.copy(), expressions=[exp.Literal.number(0)])
             rank = exp.Sub(this=rank, expression=skipped)
         if last is not None:
@@ -208,15 +209,15 @@ class _Order:
         self.keys = keys
         self.limit = limit
         self.offset = offset
-        self.names: list[exp.Ordered] = []  # the keys, by columns
-        self.bounds: list[str] = []  # columns that are limits
+        self.names: list[exp.Ordered] = []  # the keys as columns of the block
+        self.bounds: list[str] = []  # columns that hold LIMIT and OFFSET where they are parameters
 
     @property
     def ranks(self) -> bool:
         return bool(self.keys) or self.limit is not None or self.offset is not None
 
     def by_name(self, columns: list[str]) -> None:
-        """The order of a set operation, which has nothing but its columns."""
+        """Resolve the keys of a set operation, which can be ordered by its own columns only."""
         for key in self.keys:
             if not isinstance(key.this, exp.Column) or key.this.name not in columns:
                 raise BadInput(
@@ -227,7 +228,7 @@ class _Order:
             raise BadInput("the LIMIT of UNION and its like cannot be a parameter")
 
     def hide(self, tree: exp.Select) -> None:
-        """Give the block columns that the order needs and the answer has not."""
+        """Add columns to the block for keys and limits that are not among its columns."""
         shown = {each.alias_or_name: unaliased(each) for each in tree.expressions}
         for number, key in enumerate(self.keys):
             if isinstance(key.this, exp.Column) and not key.this.table and key.this.name in shown:
@@ -343,13 +344,13 @@ def _group(tree: exp.Select, grouped: exp.Group) -> None:
 
 
 def _check_columns(expressions: list[exp.Expr]) -> None:
-    """Spark knows no queries of their own in the columns of aggregates that differ from row to row."""
+    """Refuse subqueries with parameters among the columns of an aggregate, which Spark does not support."""
     if any(_parameters_of([query]) for each in expressions for query in each.find_all(exp.Query)):
         raise BadInput("a query among the columns of an aggregate cannot use parameters; write it as a JOIN")
 
 
 def _parameters_of(expressions: list[exp.Expr]) -> list[exp.Column]:
-    """Parameters that are used: each has one value for a subscription, so that grouping by them is free."""
+    """Parameters used in the expressions. Each has one value per subscription, so grouping by them adds no groups."""
     found: dict[str, exp.Column] = {}
     for expression in expressions:
         for column in expression.find_all(exp.Column):

@@ -1,8 +1,9 @@
 """Search for homes of the least delay: simulated annealing (Kirkpatrick et al., 1983) on the exact objective.
 
-The state is what the objective is made of (``delays``), so a move costs O(its topics x servers). Three kinds of moves:
-to the home of somebody who shares a topic, all of a topic's clients at a server together (storage is freed only when
-the last publisher has left), and to any server. Tanaka et al. leave a comparison with better solutions to future work.
+The state holds the terms of the objective (``delays``), so a move costs O(its topics x servers). There are three kinds
+of moves: a client moves to the home of another client of one of its topics; all clients of a topic at a server move
+together (storage is freed only when the last publisher has left); a client moves to any server. Tanaka et al. leave a
+comparison with better solutions to future work.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ def shift(
     home_ms: Floats, server_ms: Floats, spool: Floats, rate: Floats,
     home: Rows, subs: Rows, pubs: Rows, far: Floats, sums: Floats, m: int, to: int,
 ) -> None:  # fmt: skip
-    """Client ``m`` moves to ``to``.
+    """Move client ``m`` to server ``to``, and update counts and sums.
 
-    Rows of ``sums``, for each server: weight W, ways Q, storage and compute in use, Y1 (all in the first), load.
+    Rows of ``sums``, for each server: weight W, delays Q, storage and compute in use, Y1 (all in the first), load.
     """
     at = home[m]
     sums[4, 0] += near[m] * (home_ms[m, to] - home_ms[m, at])
@@ -125,7 +126,7 @@ def best_delay(
     begin: Ints, topic: Rows, publishes: Floats, spreads: Floats, subscribes: Flags, needs: Flags, near: Floats,
     home_ms: Floats, server_ms: Floats, spool: Floats, rate: Floats, storage: Floats, compute: Floats, cloud_ms: float,
 ) -> float:  # fmt: skip
-    """The least delay of all placements, tried one after the other."""
+    """The least delay of all placements, found by trying all of them."""
     clients, servers = len(near), len(storage)
     home = np.zeros(clients, np.int32)
     subs, pubs, far, sums = begun(
@@ -154,7 +155,7 @@ def settle(
     home_ms: Floats, server_ms: Floats, spool: Floats, rate: Floats, storage: Floats, compute: Floats, cloud_ms: float,
     home: Rows, newcomers: Rows,
 ) -> None:  # fmt: skip
-    """Give each of the ``newcomers``, who are somewhere, the home that makes the delay least; nobody else moves."""
+    """Move each of the ``newcomers`` from its provisional home to the home of least delay; other clients stay."""
     subs, pubs, far, sums = begun(
         begin, topic, publishes, spreads, subscribes, needs, near, home_ms, server_ms, spool, rate, home
     )
@@ -181,10 +182,11 @@ def anneal(
     member_begin: Ints, member: Rows, start: Rows, origin: Rows, allowed: int, most: Floats, steps: int, hot: float,
     cold: float, rng: np.random.Generator,
 ) -> tuple[Rows, float]:  # fmt: skip
-    """The best placement met on the way, and its delay. ``hot`` and ``cold`` are shares of the mean way of a client.
+    """The best placement found, and its delay.
 
-    Never are more than ``allowed`` clients away from their ``origin`` (-1: it has none), and nobody moves to a server
-    that would have more load than ``most`` says.
+    ``hot`` and ``cold`` are the first and last temperature, as shares of the delay divided by the number of clients.
+    At most ``allowed`` clients are away from their ``origin`` (-1: none) at any time, and no client moves to a server
+    whose load would exceed ``most``.
     """
     clients, servers = len(start), len(storage)
     home = start.copy()

@@ -1,6 +1,6 @@
 """Load balancing of BAD (Nguyen et al., DEBS'19, Section 5): ``client/ldm``, ``sdm``, ``gsh``, ``multistage``.
 
-Read as follows where Algorithm 1 slips. A move is valid if the destination's load *after* it stays below the source's
+Our reading where Algorithm 1 has a slip: A move is valid if the destination's load *after* it stays below the source's
 before it (the text of 5.2; the printed ``F_b' <= F_b`` always holds). Line 17 clears ``x_ib``. F, mu and cov are
 computed anew after every move, and after a shuffle. If no move is valid, it ends. A plan is the difference of two
 placements, so a client that moved twice has moved once.

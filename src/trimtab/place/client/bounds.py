@@ -1,4 +1,4 @@
-"""What no placement of clients can beat."""
+"""Lower bounds on load, delay and moves that hold for every placement of clients."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-SWEEPS: Final = 30  # of parting
+SWEEPS: Final = 30  # sweeps of ``parted``
 
 
 def least_load(problem: Problem) -> Bound:
-    """For the level of load: every subscription goes out once, every topic comes in at least once.
+    """A bound on the level of load: every subscription goes out once, every subscribed topic comes in at least once.
 
-    All that is shared by the brokers' strength; and a client takes both of what it wants at whichever broker it is.
+    Either the brokers share this total in proportion to their strength, or the heaviest client decides: its topics come
+    in and go out at one broker.
     """
     strength = problem.speed[problem.speed > 0.0]
     if not len(strength):
@@ -41,12 +42,13 @@ def least_load(problem: Problem) -> Bound:
 
 
 def least_load_within(problem: Problem, moves: int) -> Bound:
-    """The same where at most so many clients may leave their brokers.
+    """A bound on the level of load if at most ``moves`` clients may leave their brokers.
 
-    A copy that comes in for n clients of a broker ends only if all of them leave. Part its rate among them in any way:
-    then no set of clients ends more than the sum of their parts, and none of so many more than the largest parts there
-    are. They are parted so that these are small: from those with much to those with little, again and again. (It is the
-    dual of a linear program whose optimum a minimum cut would find.) What comes in anew elsewhere only adds.
+    A copy that comes in for n clients of a broker disappears only if all of them leave. Divide its rate among them in
+    any way: then a set of clients removes at most the sum of its parts, so ``moves`` clients remove at most the sum of
+    the ``moves`` largest parts. ``parted`` makes the largest parts small by shifting rate from clients with large parts
+    to clients with small ones. (It is the dual of a linear program whose optimum a minimum cut would find.) Copies that
+    come in at new brokers only add load.
     """
     assert problem.current is not None
     anyhow = least_load(problem)
@@ -61,18 +63,19 @@ def least_load_within(problem: Problem, moves: int) -> Bound:
 
 
 def least_delay(problem: Problem) -> Bound:
-    """Everybody at the nearest broker, all brokers at one place, and room for everything."""
+    """A bound on the delay: every client at its nearest broker, no delay between brokers, unlimited room."""
     field = Field.of(problem)
     nearest = field.home_ms.min(axis=1) if field.servers else np.zeros(field.clients)
     return Bound("nearest homes", float(field.near @ nearest), "delay")
 
 
 def least_moves(problem: Problem, level: float) -> int:
-    """Moves without which no placement of clients has a level of load of at most ``level``.
+    """The fewest moves that any placement with a level of load of at most ``level`` needs.
 
-    Whoever leaves broker b takes his copies along, and the copy that came in for them only if all of them leave: a set
-    of clients frees at most the sum of lambda_k (1 + 1/n_bk) over theirs. What is too much must leave, the largest
-    first. Clients without a broker must get one.
+    A client that leaves broker b removes its copies out. The copy of a topic that comes in disappears only if all
+    subscribers of the topic leave b. So a set of clients frees at most the sum of lambda_k (1 + 1/n_bk) over its
+    subscriptions. The excess of each broker must leave, counted with the largest clients first. Clients without a
+    broker count as moves, too.
     """
     assert problem.current is not None
     now = problem.current.broker
@@ -89,7 +92,7 @@ def least_moves(problem: Problem, level: float) -> int:
 
 
 def _relief(problem: Problem, instance: Instance, count: Counts) -> Floats:
-    """Of each client, what its leaving may free at most."""
+    """For each client, the most load that its leaving can free."""
     assert problem.current is not None
     broker = problem.current.broker[problem.client]
     here = broker != UNPLACED
@@ -99,7 +102,7 @@ def _relief(problem: Problem, instance: Instance, count: Counts) -> Floats:
 
 
 def _parts(problem: Problem) -> Floats:
-    """Of each client, its parts of what comes in for it, together."""
+    """For each client, the sum of its parts of the copies that come in for it."""
     assert problem.current is not None
     pair = problem.current.broker[problem.client].astype(np.int64) * max(len(problem.data_rate), 1) + problem.topic
     order = np.argsort(pair, kind="stable")
@@ -110,8 +113,10 @@ def _parts(problem: Problem) -> Floats:
 
 @compiled
 def parted(begin: Ints, holder: Rows, rate: Floats, clients: int, sweeps: int) -> Floats:
-    """Begun with equal parts; in each sweep every holder gives to the one of the pair who has least, until both have
-    the same or it has nothing left of this pair.
+    """Divide the rate of each (broker, topic) pair among its holders so that their totals are nearly equal.
+
+    Starts with equal parts. In each sweep, every holder of a pair gives to the holder with the least total, until both
+    totals are equal or its part of this pair is used up.
     """
     part = np.empty(len(holder))
     total = np.zeros(clients)

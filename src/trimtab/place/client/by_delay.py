@@ -1,4 +1,4 @@
-"""``client/trim`` by delay: a search from the best of what is known."""
+"""``client/trim`` by delay: a search that starts from the best placement of other policies."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Floats, Rows
     from trimtab.place.client.trim import Trim
 
-MOVES: Final = 800_000  # tried in all searches together
-TRIES: Final = 8  # searches, where clients are few: it matters more there where one begins
-SMALL: Final = 200  # clients
-HOT: Final = 0.4  # at first, in shares of the mean delay that a client has a part in
+MOVES: Final = 800_000  # moves tried in all searches together
+TRIES: Final = 8  # number of searches for small problems, where the starting point matters more
+SMALL: Final = 200  # most clients of a small problem
+HOT: Final = 0.4  # first temperature, as a share of the delay divided by the number of clients
 COLD: Final = 0.01
 
 
 def place(problem: Problem, knobs: Trim) -> Placement:
-    """There is at least one broker."""
+    """Place all clients. The problem must have at least one broker."""
     field = Field.of(problem)
     what = (
         field.begin, field.topic, field.publishes, field.spreads, field.subscribes, field.needs, field.near,
@@ -70,7 +70,7 @@ def place(problem: Problem, knobs: Trim) -> Placement:
 
 
 def _limited(problem: Problem, knobs: Trim, starts: list[Rows]) -> tuple[Floats, list[Rows]]:
-    """What every broker may have, by what the least maximum load would be; and where to begin within that."""
+    """The load limit of every broker, derived from the least maximum load, and the starts within these limits."""
     instance = Instance.of(problem)
     level = replace(knobs, objective="load").place(problem).broker
     least = Load(instance.counts(level)[1], instance.speed).level

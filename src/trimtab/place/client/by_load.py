@@ -1,4 +1,4 @@
-"""``client/trim`` by load: level with few moves, or gather clients that want the same."""
+"""``client/trim`` by load: level the load with few moves, or gather clients with common topics."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Counts = NDArray[np.int32]
 
-STEPS: Final = 400  # of the last touch
-FREE: Final = (  # rho of the soft measure, cap of the level: where everybody may go anywhere
+STEPS: Final = 400  # most steps of ``finish``
+FREE: Final = (  # (rho of the soft cost, cap of the level) where moves are not limited
     (0.9, 1.10), (0.8, 1.06), (0.7, 1.04), (0.6, 1.02), (0.5, 1.01), (0.3, 1.005), (0.0, 1.002),
 )  # fmt: skip
-FREE_SWEEPS: Final = 6  # of each
-WITHIN: Final = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3)  # rho, where moves are limited
-WITHIN_SWEEPS: Final = 12  # of each
+FREE_SWEEPS: Final = 6  # sweeps with each entry of FREE
+WITHIN: Final = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3)  # rho of the soft cost where moves are limited
+WITHIN_SWEEPS: Final = 12  # sweeps with each entry of WITHIN
 HARD_SWEEPS: Final = 32
-SOFT_SHARE: Final = 0.8  # of the budget, for the soft part
+SOFT_SHARE: Final = 0.8  # share of the budget of moves that the soft sweeps may use
 SOFT_CAP, HARD_CAP = 1.01, 1.001
-PRICE: Final = 1.5  # of a move at first, in median weights of a client
+PRICE: Final = 1.5  # first and highest price of a move, in median weights of a client
 PRICE_STEP: Final = 1.1
-WORK: Final = 1e9  # looks at a count; a sweep takes one for every link and broker
-NODES: Final = 200_000  # placements looked at one by one
-FEW: Final = 12  # clients of whom all placements may be
+WORK: Final = 1e9  # most reads of a count by all sweeps; a sweep takes one per link and broker
+NODES: Final = 200_000  # most placements tried one by one
+FEW: Final = 12  # most clients for which all placements are tried
 
 
 def place(problem: Problem, knobs: Trim) -> Placement:
-    """There is at least one broker."""
+    """Place all clients. The problem must have at least one broker."""
     return _Search(Instance.of(problem), knobs).run(problem)
 
 
 class _State:
-    """Homes, and what follows from them."""
+    """Homes, and the counts and loads that follow from them."""
 
     def __init__(self, instance: Instance, start: Rows, home: Rows) -> None:
         self.instance = instance
-        self.start = start  # where everybody was; UNPLACED: nowhere
+        self.start = start  # original home of each client, or UNPLACED
         self.home = home
         self.count, self.load = instance.counts(home)
 
@@ -82,7 +82,7 @@ class _State:
 
 
 class _Search:
-    """The way from one placement to a better one."""
+    """Searches for a better placement."""
 
     def __init__(self, instance: Instance, knobs: Trim) -> None:
         self._instance = instance
@@ -107,7 +107,7 @@ class _Search:
         return Placement("client", state.home, least_load_within(problem, allowed))
 
     def _anew(self, bound: Bound) -> tuple[_State, Bound]:
-        """Everybody anywhere; and what is proved of it."""
+        """Place all clients without a current placement; returns also the bound that was proved."""
         instance = self._instance
         start = nowhere(instance.clients)
         plain = _State(instance, start, instance.shuffled())
@@ -122,7 +122,7 @@ class _Search:
         return state, bound
 
     def _level(self, state: _State, left: int) -> None:
-        """As few moves as it takes."""
+        """Level the load with as few moves as possible."""
         left = bulk(*state.what, self._order, *state.homes, self._knobs.tolerance, left - state.moved)
         self._finish(state, left)
 
@@ -137,9 +137,9 @@ class _Search:
         self._finish(state, everybody)
 
     def _within(self, state: _State, allowed: int) -> _State:
-        """Those move who bring most, and not more of them than allowed.
+        """Gather clients with at most ``allowed`` moves, those with the largest gain first.
 
-        A move has a price, led so that the budget is used up slowly: first moves show where clusters form.
+        A price per move is adjusted so that the budget is used up slowly: the first moves show where clusters form.
         """
         plain = state.copy()
         self._level(plain, allowed)
@@ -150,7 +150,7 @@ class _Search:
         used = -1
         for at, rho in enumerate(np.repeat(WITHIN, soft)):
             left = self._sweep(state, rho, SOFT_CAP, price, left)
-            used = allowed - left if used < 0 else used  # what levelling took
+            used = allowed - left if used < 0 else used  # moves used by levelling
             goal = used + max(0.0, SOFT_SHARE * allowed - used) * (at + 1) / (soft * len(WITHIN))
             price = _led(price, allowed - left > goal, dearest)
         used = allowed - left
@@ -162,7 +162,7 @@ class _Search:
         return min(plain, state, key=lambda each: each.level)
 
     def _sweeps(self, wanted: int, parts: int) -> int:
-        """How many there is time for: on the largest problems, few."""
+        """The number of sweeps that ``WORK`` allows: few on the largest problems."""
         affordable = WORK / max(len(self._instance.topic) * self._instance.brokers, 1) / parts
         return max(1, round(self._knobs.effort * wanted * min(1.0, affordable)))
 

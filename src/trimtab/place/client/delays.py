@@ -1,16 +1,17 @@
-"""How long notifications take (Tanaka et al., RELOC, Section 5), in columns.
+"""The delay of notifications (Tanaka et al., RELOC, Section 5), in columns.
 
 A publication by client m of topic n, processed at m's home l, reaches a subscriber m' homed at l' after
-``dH[m,l] + dS[l,l'] + dH[m',l']``, or, where l has not the room, by way of the cloud: ``dH[m,l] + 2 dC + dH[m',l']``.
-A server keeps ``theta`` of the processing: what its storage and compute suffice for, of what its topics need (2).
+``dH[m,l] + dS[l,l'] + dH[m',l']``, or, if l has no room, by way of the cloud: ``dH[m,l] + 2 dC + dH[m',l']``.
+A server keeps the share ``theta`` of the processing that its topics need: as much as its storage and compute allow (2).
 
-Read as follows. theta is the share that is *kept* (printed "delegation ratio"), 1 at a server that needs nothing. In
-(6) and the text, the subscriber's way is ``dH[m',l']``. (8) and (9) divide by I once, so that Y = Y1 + Y2. A topic is
-at a server if one of its publishers is. A topic's publishers share its rate, each publication counts by it, and whoever
-subscribes to what he publishes is not told of it by himself. With rates in proportion to members this is the paper's Y.
+We read the paper as follows. theta is the share that is *kept* (printed "delegation ratio"), and 1 at a server that
+needs nothing. In (6) and the text, the delay to the subscriber is ``dH[m',l']``. (8) and (9) divide by I once, so that
+Y = Y1 + Y2. A topic is at a server if one of its publishers is. The publishers of a topic share its rate equally, and
+publications are weighted by rate. A client does not receive its own publications. With rates in proportion to members
+this is the paper's Y.
 
-What makes it cheap: the first and last parts are a sum over clients, each with a weight of its own (``near``), and the
-middle needs only counts of a topic's links at each server.
+It is cheap to compute: the first and last terms are a sum over clients, each with its own weight (``near``), and the
+middle term needs only the counts of a topic's links at each server.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """Delays, needs and limits. Client m has links ``begin[m]:begin[m + 1]``, one for each topic it has to do with."""
+    """Delays, needs and limits. Client m has links ``begin[m]:begin[m + 1]``, one per topic, whatever its roles."""
 
     begin: Ints  # (M + 1,)
     topic: Rows  # of each link
@@ -43,7 +44,7 @@ class Field:
     spreads: Floats  # of each link: weight of one of its deliveries
     subscribes: NDArray[np.int8]  # of each link: 1 or 0
     needs: NDArray[np.int8]  # of each link: 1 if it publishes, so that its topic is at its home
-    near: Floats  # (M,) weight of a client's way to its home, as a publisher and as a subscriber
+    near: Floats  # (M,) weight of the delay between a client and its home, as a publisher and as a subscriber
     home_ms: Floats  # (M, L)
     server_ms: Floats  # (L, L)
     spool: Floats  # (N,) u
@@ -68,7 +69,7 @@ class Field:
         total = weight.sum()
         weight = weight / total if total > 0.0 else weight
         spreads = np.where(counts, weight / np.maximum(others, 1), 0.0)
-        told = np.bincount(topic, weights=spreads, minlength=len(spool))  # what one subscriber of a topic is told
+        told = np.bincount(topic, weights=spreads, minlength=len(spool))  # weight of all deliveries to one subscriber
         owner = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
         near = np.bincount(
             owner, weights=weight + subscribed * (told[topic] - spreads), minlength=len(begin) - 1
@@ -89,7 +90,7 @@ class Field:
 
 
 def has_delays(problem: Problem) -> bool:
-    """Whether the workload says what delays depend on."""
+    """Whether the workload has all columns that delays depend on."""
     topics, brokers, clients = problem.workload.topics, problem.workload.brokers, problem.workload.clients
     placed = any(
         all(getattr(table, name) is not None for table in (clients, brokers) for name in names)
@@ -99,7 +100,7 @@ def has_delays(problem: Problem) -> bool:
 
 
 def refuse_what_never_fits(problem: Problem) -> None:
-    """Every topic that is published must be at one broker at least, wherever clients are."""
+    """Refuse a problem whose published topics need more storage than all brokers have together."""
     load = problem.workload
     spool = load.topics.need("spool", "messages kept for processing; delays depend on where they fit")
     storage = load.brokers.need("storage", "messages that fit")

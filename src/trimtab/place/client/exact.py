@@ -1,4 +1,4 @@
-"""All placements of a few clients, tried one after the other: the least maximum load, proved."""
+"""The least maximum load of a few clients, proved by trying all placements."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def best_of_all(
     begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, order: Rows, known: Rows, level: float,
     nodes: int,
 ) -> tuple[Rows, bool]:  # fmt: skip
-    """Better homes than ``known``, whose level of load is ``level``, if there are any; whether all were looked at.
+    """The best homes found, ``known`` with its ``level`` of load if none is better; and whether all were tried.
 
-    Depth first, the heaviest client first; what is as high as the best already is not followed, and of empty brokers
-    that are alike only the first is tried.
+    Depth-first search, heaviest client first. A branch whose level is no better than the best is cut, and of empty
+    brokers of equal strength only the first is tried.
     """
     clients, brokers = len(order), len(speed)
     count = np.zeros((len(rate), brokers), np.int32)
     load = np.zeros(brokers)
-    before = np.zeros(clients)  # load of the chosen broker without this client: exact when it goes back
+    before = np.zeros(clients)  # load of the chosen broker without this client, to restore it exactly
     chosen = np.full(clients, -1, np.int32)
     best = known.copy()
     least = level * (1.0 - 1e-12)

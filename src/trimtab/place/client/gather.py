@@ -1,13 +1,14 @@
-"""Gather clients that want the same at the same broker: what they share comes in once.
+"""Gather clients with common topics at the same broker, so that a shared topic enters the broker once.
 
-A broker that carries a topic for anybody takes in one copy, so the total load falls with every (broker, topic) pair
-that ends. This is hypergraph partitioning: clients are vertices, topics are nets, and what counts is how many brokers a
-net touches. Whether a topic is at a broker says little about which way to go while every topic is everywhere, so the
-search starts with a soft measure, a topic's cost at a broker falling with those who share it there as rho^n, and
-hardens it (rho to 0), while the load that a broker may have is brought down to the mean.
+A broker that carries a topic takes in one copy, however many clients subscribe there, so the total load falls with
+every (broker, topic) pair that disappears. This is hypergraph partitioning: clients are vertices, topics are nets, and
+the cost of a net is the number of brokers it touches. While every topic is at every broker, this cost gives no
+direction. The search therefore starts with a soft cost: a topic with n subscribers at a broker costs rho^n there. Then
+rho falls to 0, which gives the exact cost, while the limit on the load of a broker falls to the mean.
 
-A price on being away from where a client was keeps to a budget of moves: it is raised while too many are.
-Nguyen et al. leave grouping of similar subscribers to future work (Section 7); SDM looks at one client at a time.
+A price for every client away from its original broker keeps the search within a budget of moves: the price rises
+while there are too many moves. Nguyen et al. leave grouping of similar subscribers to future work (Section 7); SDM
+looks at one client at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Counts = NDArray[np.int32]
 
-CAPPED: Final = 256  # as many who share a topic as anybody looks at
+CAPPED: Final = 256  # number of subscribers at a broker above which the soft cost stays the same
 
 
 @compiled
@@ -43,7 +44,10 @@ def weigh(
     begin: Ints, topic: Rows, rate: Floats, weight: Floats, count: Counts, start: Rows, power: Floats, price: float,
     i: int, at: int, cost: Floats, more: Floats,
 ) -> float:  # fmt: skip
-    """Cost of each broker for client ``i``, who is ``at`` one, and the load it would bring; what it takes along."""
+    """Fill in the cost of each broker for client ``i`` and the load it would add there.
+
+    Returns the load that its current broker ``at`` would lose.
+    """
     cost[:] = price
     if start[i] >= 0:
         cost[start[i]] = 0.0
@@ -69,7 +73,7 @@ def move(
     begin: Ints, topic: Rows, count: Counts, load: Floats, home: Rows, start: Rows, i: int, to: int, less: float,
     more: float,
 ) -> int:  # fmt: skip
-    """How many moves that takes of those allowed: less than none if it comes back."""
+    """Move client ``i``; returns the moves used of the budget: -1 if it returns to its original broker."""
     at = home[i]
     for s in range(begin[i], begin[i + 1]):
         count[topic[s], at] -= 1
@@ -86,9 +90,9 @@ def sweep(
     begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, order: Rows, start: Rows,
     home: Rows, count: Counts, load: Floats, rho: float, cap: float, price: float, left: int,
 ) -> int:  # fmt: skip
-    """Everybody once, to the broker where the cost is least and the level stays below ``cap``.
+    """Move each client once to the broker of least cost whose level stays below ``cap``.
 
-    Nobody leaves where he was once no moves are ``left``; how many there are then.
+    When no moves are ``left``, clients stay at their original broker. Returns the number of moves left.
     """
     power, cost, more = powers(rho), np.empty(len(speed)), np.empty(len(speed))
     for i in order:
@@ -110,7 +114,7 @@ def shed(
     begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, start: Rows,
     home: Rows, count: Counts, load: Floats, rho: float, cap: float, price: float, left: int,
 ) -> int:  # fmt: skip
-    """Brokers above ``cap`` let those go who lose least for the load they take along; how many moves are ``left``."""
+    """Move clients away from brokers above ``cap``, least added cost per load first; returns the moves ``left``."""
     power, cost, more = powers(rho), np.empty(len(speed)), np.empty(len(speed))
     for full in range(len(speed)):
         if speed[full] <= 0.0 or load[full] <= cap * speed[full]:

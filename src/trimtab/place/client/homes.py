@@ -1,7 +1,8 @@
-"""Homes of clients that come, go and change what they want: each is answered at once, without solving anew.
+"""Homes of clients that join, leave and change their subscriptions, updated one at a time without a new solution.
 
-The counts and loads of all brokers are kept, so a change costs O(its topics x brokers), whatever the number of clients.
-Nobody else is moved; when the levels have drifted apart, ``client/trim`` with the current placement moves few.
+The counts and loads of all brokers are kept, so a change costs O(its topics x brokers), however many clients there are.
+Other clients are not moved. When the levels have drifted apart, ``client/trim`` with the current placement levels them
+with few moves.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Homes:
-    """Begun with the clients of a problem; those who come later get the next numbers."""
+    """Starts with the clients of a problem; clients that join later get the next numbers."""
 
     def __init__(self, problem: Problem, placement: Placement) -> None:
         problem.refuse_unless_mine(placement)
@@ -42,7 +43,7 @@ class Homes:
         ]
 
     def __len__(self) -> int:
-        """Clients that ever were; whoever left keeps his number."""
+        """The number of clients so far, including those that have left; a client keeps its number."""
         return len(self._home)
 
     def home(self, client: int) -> int:
@@ -50,7 +51,7 @@ class Homes:
 
     @property
     def load(self) -> Floats:
-        """Of every broker, as the judge would say."""
+        """The load of every broker, as the judge computes it."""
         return self._load.copy()
 
     def join(self, topics: Iterable[int]) -> tuple[int, int]:
@@ -63,20 +64,20 @@ class Homes:
         return client, self._home[client]
 
     def settle(self, clients: Iterable[int]) -> None:
-        """Give those among them a home who have none, the heaviest first."""
+        """Give a home to each of these clients that has none, heaviest first."""
         waiting = [client for client in clients if self._home[client] == UNPLACED]
         weight = {client: float(self._rate[self._topics[client]].sum()) for client in waiting}
         for client in sorted(waiting, key=lambda client: (-weight[client], client)):
             self._home[client] = settle(self._topics[client], self._rate, self._speed, self._count, self._load)
 
     def leave(self, client: int) -> None:
-        """It has no home from now on."""
+        """Remove a client from its home."""
         if self._home[client] != UNPLACED:
             remove(self._topics[client], self._rate, self._count, self._load, self._home[client])
             self._home[client] = UNPLACED
 
     def change(self, client: int, topics: Iterable[int]) -> int:
-        """It wants something else: its home, the old one unless another is better now."""
+        """Replace a client's subscriptions; returns its home, which may be another one now."""
         wanted = self._known(topics)
         self.leave(client)
         self._topics[client] = wanted
@@ -92,7 +93,7 @@ class Homes:
 
 @compiled
 def settle(topics: Rows, rate: Floats, speed: Floats, count: Counts, load: Floats) -> int:
-    """Add a client where the level is least with it; where that is."""
+    """Add a client to the broker whose level is least with it; returns that broker."""
     best, least = -1, np.inf
     for j in range(len(speed)):
         if speed[j] <= 0.0:

@@ -1,4 +1,4 @@
-"""The client question in columns: what each client subscribes to, and how strong each broker is."""
+"""A client placement problem in columns: the subscriptions of each client, and the strength of each broker."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Counts = NDArray[np.int32]
 
-MOST_COUNTS: Final = 1 << 29  # brokers x topics, four bytes each
+MOST_COUNTS: Final = 1 << 29  # most entries (brokers x topics) of the table of counts, four bytes each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance:
-    """What a client policy needs of a problem. Client i subscribes to ``topic[begin[i]:begin[i + 1]]``."""
+    """The input of a client policy. Client i subscribes to ``topic[begin[i]:begin[i + 1]]``."""
 
     begin: Ints  # (clients + 1,)
     topic: Rows  # (S,) grouped by client
     rate: Floats  # (K,) data/s: lambda of a backend subscription
     weight: Floats  # (clients,) data/s that a client receives: u
-    speed: Floats  # (B,) strength of each broker, 1 on average; 0: it takes nobody
+    speed: Floats  # (B,) strength of each broker, 1 on average; 0: it takes no clients
 
     @classmethod
     def of(cls, problem: Problem) -> Instance:
@@ -54,21 +54,21 @@ class Instance:
         return len(self.speed)
 
     def by_weight(self) -> Rows:
-        """Clients, the heaviest first, those alike in the order of their rows."""
+        """Clients by falling weight; equal ones in row order."""
         return np.argsort(-self.weight, kind="stable").astype(np.int32)
 
     def shuffled(self) -> Rows:
-        """Everybody anew, the heaviest first, each to the broker that has least at that time (Nguyen, 5.3)."""
+        """Place all clients from scratch, heaviest first, each at the least loaded broker then (Nguyen, 5.3)."""
         return shuffled(self.begin, self.topic, self.rate, self.speed, self.by_weight())
 
     def counts(self, home: Rows) -> tuple[Counts, Floats]:
-        """``count[k, j]``, Nguyen's n_jk (3), a topic's in one place of memory; and the load of every broker (5)."""
+        """``count[k, j]``, Nguyen's n_jk (3), with a topic's counts contiguous; and the load of every broker (5)."""
         return tally(self.begin, self.topic, self.rate, home, self.brokers)
 
 
 @compiled
 def grouped(client: Rows, topic: Rows, clients: int) -> tuple[Ints, Rows]:
-    """Topics of every client, in the order of the table: by counting, so in one pass over each column."""
+    """Topics grouped by client, in table order: a counting sort, one pass over each column."""
     begin = np.zeros(clients + 1, np.int64)
     for i in client:
         begin[i + 1] += 1
@@ -129,7 +129,7 @@ def shuffled(begin: Ints, topic: Rows, rate: Floats, speed: Floats, order: Rows)
 
 
 def homes_or(problem: Problem, otherwise: Rows) -> Rows:
-    """Where everybody is now; those who are nowhere, or at a broker that takes nobody, as ``otherwise`` says."""
+    """The current home of each client; from ``otherwise`` for clients without one or at a broker that takes none."""
     if problem.current is None:
         return otherwise.copy()
     now = problem.current.broker

@@ -1,8 +1,9 @@
-"""Level the load with few moves: what must leave an overfull broker leaves in as few and heavy clients as possible.
+"""Level the load with few moves: an overloaded broker gives up its excess in as few and heavy clients as possible.
 
-Single moves of the heaviest client to the emptiest broker (Nguyen's LDM) are as good as any greedy as long as there is
-much to move; its last moves are not. Here, nobody leaves who would leave less than the mean behind or exceed it
-elsewhere, and the rest is done by few moves that fit, if possible of those who have moved anyway, and by exchanges.
+Moving the heaviest client to the least loaded broker (Nguyen's LDM) is as good as any greedy rule while there is much
+to move, but its last moves are poor. Here, a client moves only if its old broker does not fall below the mean and its
+new broker does not rise above it. A few well-fitting moves, preferably of clients that have moved anyway, and exchanges
+of two clients do the rest.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Counts = NDArray[np.int32]
 
-NOTHING: Final = 1 << 30  # moves of an exchange that was not made
-TRIED: Final = 8  # pairs
-LOOKED_AT: Final = 4_096  # clients of a broker, for an exchange
+NOTHING: Final = 1 << 30  # result of ``exchange`` if no exchange was made
+TRIED: Final = 8  # pairs tried for an exchange
+LOOKED_AT: Final = 4_096  # clients of a broker considered for an exchange, about
 
 
 @compiled
 def enters(begin: Ints, topic: Rows, rate: Floats, weight: Floats, count: Counts, i: int, j: int) -> float:
-    """Load that client ``i`` brings to broker ``j``: copies out, and a copy in of what is new there."""
+    """Load that client ``i`` adds to broker ``j``: its copies out, and a copy in of every topic that is new there."""
     more: float = weight[i]
     for s in range(begin[i], begin[i + 1]):
         if not count[topic[s], j]:
@@ -38,7 +39,7 @@ def enters(begin: Ints, topic: Rows, rate: Floats, weight: Floats, count: Counts
 
 @compiled
 def leaves(begin: Ints, topic: Rows, rate: Floats, weight: Floats, count: Counts, i: int, j: int) -> float:
-    """Load that broker ``j`` is rid of without client ``i``, who is there."""
+    """Load that broker ``j`` loses when client ``i`` leaves it."""
     less: float = weight[i]
     for s in range(begin[i], begin[i + 1]):
         if count[topic[s], j] == 1:
@@ -61,7 +62,7 @@ def move(
 
 @compiled
 def lightest(load: Floats, speed: Floats, but: int, many: int) -> Rows:
-    """The ``many`` brokers of the least load for their strength."""
+    """The ``many`` brokers with the least load relative to their strength, except ``but``; -1: no more."""
     chosen = np.full(many, -1, np.int32)
     for n in range(many):
         for j in range(len(load)):
@@ -89,7 +90,7 @@ def join(
     begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, order: Rows,
     home: Rows, count: Counts, load: Floats,
 ) -> None:  # fmt: skip
-    """Newcomers, the heaviest first, each where the level is least with them."""
+    """Give each client without a home, heaviest first, the broker whose level is least with it."""
     for i in order:
         if home[i] >= 0:
             continue
@@ -110,7 +111,7 @@ def bulk(
     begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, order: Rows, start: Rows,
     home: Rows, count: Counts, load: Floats, tolerance: float, left: int,
 ) -> int:  # fmt: skip
-    """Heavy clients leave brokers above the mean for those below it; how many moves are ``left`` then."""
+    """Move heavy clients from brokers above the mean to the least loaded; returns the number of moves ``left``."""
     strength = speed.sum()
     at = np.zeros(len(speed), np.int64)  # place in ``order`` of each broker's next candidate
     done = speed <= 0.0
@@ -149,9 +150,9 @@ def finish(
     begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, start: Rows,
     home: Rows, count: Counts, load: Floats, tolerance: float, left: int, steps: int,
 ) -> int:  # fmt: skip
-    """Moves and exchanges that fit, from the fullest broker, until it is above the mean by the tolerance at most.
+    """Move and exchange clients of the fullest broker until it is above the mean by the tolerance at most.
 
-    A client that has moved already may go elsewhere for nothing. How many moves are ``left`` then.
+    A client that has moved already may move again at no cost. Returns the number of moves ``left``.
     """
     strength = speed.sum()
     for _ in range(steps):
@@ -166,7 +167,7 @@ def finish(
             if to < 0:
                 continue
             wish = (load[most] * speed[to] - load[to] * speed[most]) / (speed[most] + speed[to])
-            near = np.full(2, np.inf)  # how far from the wish the best so far is: of those who moved before, or not
+            near = np.full(2, np.inf)  # distance to the wish of the best free move and of the best that costs one
             for i in range(len(home)):
                 if home[i] != most or weight[i] <= 0.0:
                     continue
@@ -199,10 +200,11 @@ def exchange(
     begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, start: Rows,
     home: Rows, count: Counts, load: Floats, most: int, to: int, below: float, left: int,
 ) -> int:  # fmt: skip
-    """Exchange a client of ``most`` for one of ``to`` so that both have less than ``below``; what it cost in moves.
+    """Exchange a client of ``most`` for one of ``to`` so that both levels are below ``below``; returns the moves used.
 
-    The pair whose weights differ by what should leave is looked for among those sorted by weight; the few best of
-    them are tried out, for what they share with others decides, too. ``NOTHING`` if none will do.
+    Candidates are pairs whose difference in weight is nearest to the load that should leave, found by binary search.
+    The few best pairs are tried out, since the topics they share with other clients also matter. Returns ``NOTHING`` if
+    no pair is good enough.
     """
     if to < 0:
         return NOTHING
@@ -246,7 +248,7 @@ def exchange(
             best, chosen = worse, n
         move(begin, topic, rate, weight, count, load, home, other, to)
         move(begin, topic, rate, weight, count, load, home, i, most)
-        load[most], load[to] = before_most, before_to  # no trace in the last digits
+        load[most], load[to] = before_most, before_to  # undo rounding errors
     if chosen < 0:
         return NOTHING
     i, other = pairs[chosen]

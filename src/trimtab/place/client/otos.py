@@ -41,7 +41,7 @@ class Otos(ClientPolicy):
     def homes(self, problem: Problem) -> Rows:
         rng = np.random.default_rng(self.seed)
         server = rng.integers(0, problem.brokers, len(problem.workload.topics))
-        alone = rng.integers(0, problem.brokers, problem.units)  # for those who have to do with no topic
+        alone = rng.integers(0, problem.brokers, problem.units)  # for clients without topics
         return _homes(problem, server, alone)
 
 
@@ -62,7 +62,7 @@ def _homes(problem: Problem, server: Ints, alone: Ints) -> Rows:
     load = problem.workload
     endless, nothing = np.full(problem.brokers, np.inf), np.zeros(len(load.topics))
     for column in (endless, nothing):
-        column.flags.writeable = False  # as those of a workload are, so that the kernel is compiled once
+        column.flags.writeable = False  # like columns of a workload, so that the kernel is compiled once
     order = np.argsort(load.links.topic, kind="stable")
     begin = np.searchsorted(load.links.topic[order], np.arange(len(load.topics) + 1)).astype(np.int64)
     home = one_each(
@@ -79,7 +79,7 @@ def one_each(
     begin: Ints, member: Rows, publishes: NDArray[np.bool_], server: Ints, spool: Floats, storage: Floats,
     compute: Floats, clients: int,
 ) -> Rows:  # fmt: skip
-    """Topic after topic: its members that have no home yet go to its server, or to the least used if that is full."""
+    """For each topic in turn, place its clients without a home at its server, or at the least used if that is full."""
     servers = len(storage)
     home = np.full(clients, -1, np.int32)
     kept, busy = np.zeros(servers), np.zeros(servers)

@@ -1,4 +1,4 @@
-"""What the policies of this family have in common."""
+"""The base class of client policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ClientPolicy:
-    """Everybody gets a home, whatever that does to a broker; unless there are no brokers at all."""
+    """Gives every client a home, even above a broker's limits, unless there are no brokers."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ class ClientPolicy:
 
 
 def nowhere(clients: int) -> Rows:
-    """Nobody has a home; read-only, as all that a policy is given is: kernels are compiled for that."""
+    """No client has a home. Read-only like all inputs of policies, since kernels are compiled for read-only arrays."""
     homes = np.full(clients, UNPLACED, np.int32)
     homes.flags.writeable = False
     return homes

@@ -1,13 +1,13 @@
 """``client/reloc``: relation and locality conscious, cooperative homes (Tanaka et al., RELOC, Section 6, Algorithm 1).
 
-Read as follows where the paper leaves it open or slips. A client belongs to the cluster whose centre, by K-means over
-the servers, is nearest. A client that has a home keeps it when its next topic comes, or it would be left at both (5).
+Our reading where the paper is open or has a slip: A client belongs to the cluster whose centre, by K-means over the
+servers, is nearest. A client that has a home keeps it when its next topic is handled, or it would have two homes (5).
 Line 23: the nearest server of the cluster that has room, or else the nearest. Line 28: the search ends at the first
 relative whose server has room, not at the first relative. Line 38: the least of the larger of the two shares in use;
 if that is where the client is, it stays. Cooperation moves all publishers of the topic that are at that server, as the
 text says (``cooperation="group"``), or the client alone, as printed (``"client"``); they take along those of their
-topics that were dealt with. Relatives are those with the most topics in common; with ``rank``, by a factorisation of
-that matrix into so many factors, which is what the paper does and which adds noise where many have as much in common.
+topics that have been handled. Relatives are the clients with the most topics in common; with ``rank``, by a
+factorisation of that matrix into ``rank`` factors, as in the paper, which adds noise where many clients tie.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 COOPERATION: Final = ("group", "client")
-FACTORED: Final = 5_000  # clients of which a dense matrix is factored
-STARTS: Final = 20  # of K-means
+FACTORED: Final = 5_000  # most clients for which a dense matrix is factored
+STARTS: Final = 20  # random starts of K-means
 ROUNDS: Final = 100
 
 
@@ -94,7 +94,7 @@ def members(field: Field) -> tuple[Ints, Rows]:
 
 
 def k_means(points: Floats, clusters: int, rng: np.random.Generator) -> tuple[Rows, Floats]:
-    """Cluster of every point, and the centres (Lloyd, 1982): the tightest of several, each begun as k-means++ does."""
+    """Cluster of every point, and the centres (Lloyd, 1982): the tightest of several runs, started by k-means++."""
     best, found = np.inf, None
     for _ in range(STARTS):
         centre = points[[rng.integers(len(points))]]
@@ -113,7 +113,7 @@ def k_means(points: Floats, clusters: int, rng: np.random.Generator) -> tuple[Ro
         if spread < best * (1.0 - 1e-9):
             best, found = spread, (cluster, centre)
     assert found is not None
-    used, cluster = np.unique(found[0], return_inverse=True)  # one without points is none
+    used, cluster = np.unique(found[0], return_inverse=True)  # drop empty clusters
     return cluster.astype(np.int32), found[1][used]
 
 
@@ -124,7 +124,7 @@ def _squares(points: Floats, centre: Floats) -> Floats:
 
 @compiled
 def related(begin: Ints, topic: Rows, member_begin: Ints, member: Rows, many: int) -> Rows:
-    """For every client, the ``many`` others with most topics in common (Z), those alike in their order; -1: no more."""
+    """For every client, the ``many`` others with most topics in common (Z), ties in row order; -1: no more."""
     clients = len(begin) - 1
     found = np.full((clients, many), -1, np.int32)
     common = np.zeros(clients, np.int32)
@@ -161,7 +161,7 @@ def assigned(
     clients, servers = len(begin) - 1, len(storage)
     home = np.full(clients, -1, np.int32)
     here = np.zeros((len(spool), servers), np.int32)  # publishers of a topic at a server
-    dealt = np.zeros(len(topic), np.bool_)  # links that have had their turn
+    dealt = np.zeros(len(topic), np.bool_)  # links that have been handled
     kept, busy = np.zeros(servers), np.zeros(servers)  # storage and compute in use
     for n in range(len(spool)):
         for at in range(member_begin[n], member_begin[n + 1]):

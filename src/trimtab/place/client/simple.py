@@ -1,4 +1,4 @@
-"""Placements without a look at the load: ``client/random``, ``client/round-robin``, ``client/nearest``."""
+"""Placements that ignore the load: ``client/random``, ``client/round-robin``, ``client/nearest``."""
 
 from __future__ import annotations
 

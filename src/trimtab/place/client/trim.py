@@ -58,7 +58,7 @@ class Trim(ClientPolicy):
         return by_delay.place(problem, self)
 
     def warm_up(self, problem: Problem) -> None:
-        """Compile what only other knobs, and a problem with a current placement, reach."""
+        """Compile the kernels that are reached only with other knobs or with a current placement."""
         known = replace(problem, current=self.place(problem))
         for objective in OBJECTIVES if has_delays(problem) else ("load",):
             asked = replace(self, objective=objective)

@@ -29,7 +29,7 @@ GOLDEN: Final = (5**0.5 - 1) / 2
 
 
 def quick(problem: Problem) -> Bound:
-    """The merged linear bound: what policies that prove nothing are held against."""
+    """The merged linear bound, used for policies that prove no bound themselves."""
     return merged_lp(Instance.of(problem))
 
 
@@ -84,7 +84,7 @@ def patterns(instance: Instance, grid: Grid | None = None) -> Bound:
 
 
 def merged_prices(instance: Instance, grid: Grid) -> Floats:
-    """What a link of each topic is worth at the merged linear optimum.
+    """The worth of a link of each topic at the merged linear optimum.
 
     There a whole topic earns at most what its room is worth at the margin, so each selected topic just pays
     for its room, and only slack, splits and small topics are punished.

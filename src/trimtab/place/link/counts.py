@@ -1,4 +1,4 @@
-"""The link question in counts: links of one topic are alike, so only how many go where matters."""
+"""A link placement problem in counts: links of one topic are interchangeable, so only their numbers matter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DECIMALS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)  # scales at w
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allotments:
-    """``links[a]`` links of topic ``topic[a]`` go to broker ``broker[a]``; a pair stands at most once."""
+    """``links[a]`` links of topic ``topic[a]`` go to broker ``broker[a]``; a pair occurs at most once."""
 
     topic: Rows
     broker: Rows
@@ -38,11 +38,11 @@ class Allotments:
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """What a link policy needs of a problem: how many links each topic has, and room at each broker."""
+    """The input of a link policy: the number of links of each topic, and the room at each broker."""
 
     rate: Floats  # (T,) data/s
     degree: Rows  # (T,) links
-    room: Floats  # (B,) data/s, with a breath of slack where numbers are not whole
+    room: Floats  # (B,) data/s, with a tiny slack where numbers are not whole
     order: Rows  # topics that have links, take room and fit somewhere, most links first
 
     @classmethod
@@ -86,7 +86,7 @@ class Instance:
         return critical / (critical + 1.0)
 
     def floored(self, bound: float) -> float:
-        """What is received is a multiple of ``unit``, so a bound may be lowered to one."""
+        """Round a bound down to a multiple of ``unit``: the data received is always one."""
         if self.unit == 0.0:
             return bound
         return float(np.floor(bound / self.unit * (1.0 + 1e-12) + 1e-6)) * self.unit
@@ -114,7 +114,7 @@ class Grid:
 
     Exact where the rates share a unit of which the widest broker holds few enough. Otherwise weights
     are rounded down, so that a bound stays a bound, or to the nearest, to pack by: then what fits the grid
-    may be a little too much for the broker, and whoever packs looks at the rates themselves.
+    may be a little too much for the broker, so the packing checks the rates themselves.
     """
 
     topic: Rows  # rows of the instance's topics, most links first

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @compiled
 def room_of(rate: Floats, bandwidth: Floats) -> Floats:
-    """Bandwidth with a breath of slack where numbers are not whole, so that 0.1 + 0.1 + 0.1 fits into 0.3."""
+    """Bandwidth with a tiny slack where numbers are not whole, so that 0.1 + 0.1 + 0.1 fits into 0.3."""
     whole = True
     for r in rate:
         whole &= r == np.floor(r)
@@ -102,7 +102,7 @@ def grown(column: Rows, size: int) -> Rows:
 
 @compiled
 def tournament(room: Floats) -> tuple[Floats, Rows, int]:
-    """A tree of matches over brokers: node 1 holds the roomiest, the leaf of broker ``j`` is ``leaves + j``."""
+    """A tournament tree over brokers: node 1 holds the roomiest, the leaf of broker ``j`` is ``leaves + j``."""
     leaves = 1
     while leaves < len(room):
         leaves *= 2
@@ -117,7 +117,7 @@ def tournament(room: Floats) -> tuple[Floats, Rows, int]:
 
 @compiled
 def replay(key: Floats, winner: Rows, leaf: int, room: float) -> None:
-    """Play the matches of one broker again after its room has changed; ties go to the lower row.
+    """Update the tree after the room of one broker has changed; ties go to the lower row.
 
     The opponents' places are known beforehand, so this is twice as fast as a heap.
     """
@@ -126,7 +126,7 @@ def replay(key: Floats, winner: Rows, leaf: int, room: float) -> None:
     while node > 1:
         other = node ^ 1
         rival_key, rival = key[other], winner[other]
-        # Who wins is hard to guess, so arithmetic instead of branches.
+        # The winner is hard to predict, so this is arithmetic instead of a branch.
         loses = np.int32(rival_key > best) | (np.int32(rival_key == best) & np.int32(other < node))
         best = max(best, rival_key)
         who += (rival - who) * loses
@@ -136,7 +136,7 @@ def replay(key: Floats, winner: Rows, leaf: int, room: float) -> None:
 
 @compiled
 def links_from_allotments(topic: Rows, topics: int, of: Rows, on: Rows, links: Rows) -> Rows:
-    """A broker for every subscription: links of one topic are alike, so any of them may take a slot. O(L)."""
+    """A broker for every subscription: links of one topic are interchangeable. O(L)."""
     head = np.full(topics, -1, np.int32)
     behind = np.empty(len(of), np.int32)
     left = links.copy()

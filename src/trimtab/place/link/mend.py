@@ -1,4 +1,4 @@
-"""Repair of a sweep: two brokers at a time are filled again, with whole topics, from what they had and more."""
+"""Repair of a sweep: two brokers at a time are refilled with whole topics, from their own topics and some others."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     Rows2 = NDArray[np.int32]  # with two dimensions
     Bools2 = NDArray[np.bool_]
 
-SPARE = 16  # topics from outside that join what the two brokers carried
-POOL = 96  # topics to choose from at most
+SPARE = 16  # other topics added to those of the two brokers
+POOL = 96  # most topics to choose from
 
 
 @compiled
@@ -35,7 +35,7 @@ def mend(
     rounds: int,
     rng: np.random.Generator,
 ) -> tuple[Rows, Rows, Rows]:
-    """Fill pairs of brokers again, the wasteful ones first, and keep what carries no less.
+    """Refill pairs of brokers, the most wasteful first, and keep results that carry no less.
 
     ``worth`` is the density of the critical topic in the merged bound: whole topics earn at most that share of
     the room they take, so that large ones are not wasted on slack. ``near`` lists topics about as good as the
@@ -121,7 +121,7 @@ def mend(
 def measure(
     j: int, rate: Floats, room: Floats, topic: Rows2, count: Rows2, size: Ints, worth: float
 ) -> tuple[float, float]:
-    """Data that broker ``j`` carries, and how much its room falls short of what it should earn."""
+    """Data that broker ``j`` carries, and its shortfall against the data that its room should earn."""
     data, earned = 0.0, 0.0
     for s in range(size[j]):
         r, n = rate[topic[j, s]], count[j, s]
@@ -153,7 +153,7 @@ def choose(
     best: Floats,
     taken: Bools2,
 ) -> float:
-    """A knapsack of whole topics for one broker; what it takes leaves ``have``. Returns the room left."""
+    """A knapsack of whole topics for one broker; the topics chosen are removed from ``have``. Returns the room left."""
     capacity = int(np.floor(room / cell * (1.0 + 1e-12)))
     best[: capacity + 1] = 0.0
     for p in range(len(pool)):
@@ -193,7 +193,7 @@ def add_part(
     new_count: Rows2,
     new_size: Ints,
 ) -> None:
-    """Part of the one topic whose links use ``free`` best."""
+    """Add part of the topic whose links use ``free`` best."""
     most, best_p, best_n = 0.0, -1, 0
     for p in range(len(pool)):
         r = rate[pool[p]]

@@ -101,7 +101,7 @@ def fill(
     best: Floats,
     taken: Table,
 ) -> None:
-    """Give broker ``j``, empty before, the links among those left that earn most under ``profit``."""
+    """Fill the empty broker ``j`` with those of the links left that earn most under ``profit``."""
     size = 0
     for i in range(len(rate)):
         count[j, i] = 0
@@ -111,7 +111,7 @@ def fill(
             size += 1
     knapsack(first, need, profit, atmost, order[:size], cells[j], best, taken)
     for c in range(cells[j], -1, -1):
-        # On a rounded grid the best may be a little too much for the broker: then a cell less.
+        # On a rounded grid, the best choice may exceed the broker's room a little: then try one cell less.
         read_back(first, need, order[:size], c, taken, count[j])
         free[j] = room[j]
         for p in range(size):
@@ -157,7 +157,7 @@ def pack(
     count: Matrix,
     free: Floats,
 ) -> None:
-    """Fill all brokers in turn. A link costs its ``price``, what it is worth elsewhere; at the last one nothing."""
+    """Fill all brokers in turn. A link costs its ``price``, its worth at other brokers; at the last broker nothing."""
     topics = len(rate)
     best, taken = np.empty(cells.max() + 1), np.empty((topics, cells.max() + 1), np.int16)
     order, atmost = np.empty(topics, np.int64), np.empty(topics, np.int64)
@@ -182,7 +182,7 @@ def ruin_and_recreate(
     goal: float,
     rng: np.random.Generator,
 ) -> tuple[float, int]:
-    """Empty two or three brokers at random, fill them again one after the other, keep what is not worse.
+    """Empty two or three random brokers, fill them again one after the other, and keep results that are not worse.
 
     All but the last are filled under slightly perturbed prices, so that no two rounds are alike. Accepting
     what is a little worse was tried and gained nothing. Ends early when ``goal`` is reached. Returns the data

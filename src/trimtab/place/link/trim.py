@@ -76,7 +76,7 @@ class Trim:
         return Placement("link", instance.links(problem, made), bound)
 
     def warm_up(self, _: Problem) -> None:
-        """Compile what only large problems reach."""
+        """Compile the kernels that only large problems reach."""
         instance = Instance(np.full(4, 2.0), np.full(4, 3, np.int32), np.full(2, 14.0), np.arange(4, dtype=np.int32))
         bounds.alike(instance)
         Trim()._mended(instance, Allotments(*(np.array([n], np.int32) for n in (0, 0, 1))))
@@ -107,7 +107,7 @@ class Trim:
 
     def _mended(self, instance: Instance, made: Allotments) -> Allotments:
         if int(np.bincount(made.broker).max()) * len(instance.room) > MEND_SLOTS:
-            return made  # so many topics to a broker that nothing is left to gain
+            return made  # with so many topics per broker, there is nothing left to gain
         degree = instance.degree[instance.order]
         critical = degree[max(instance.selected - 1, 0)]
         near = instance.order[(degree >= 0.75 * critical) & (degree <= 1.35 * critical)]
