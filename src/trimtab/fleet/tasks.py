@@ -1,8 +1,8 @@
 """Tasks that end for certain, also when a library swallows their cancellation; and where a task waits.
 
 In Python 3.11 ``asyncio.wait_for`` may return normally although its task was cancelled, and nats-py catches
-``CancelledError`` in some calls. A task in a loop then goes on, and whoever cancelled it once and awaits it waits for
-ever. The functions here cancel until the task is done, and give up after a limit with a message in the log.
+``CancelledError`` in some calls. A task in a loop then goes on, and a caller that cancels it once and awaits it never
+returns. The functions here cancel until the task is done, and give up after a limit with a message in the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.tasks")
 AGAIN_S: Final = 1.0  # between two cancellations of the same task; the time it has for its own clean-up
 WITHIN_S: Final = 4.0  # limit of the whole; less than the supervisor waits before it kills a process
-ROUNDS: Final = 3  # of ending background tasks that start others while they end
+ROUNDS: Final = 3  # attempts to end background tasks, which may start others while they end
 LISTED: Final = 20  # lines in a description of pending tasks
 
 
@@ -118,7 +118,7 @@ class Background:
 
 
 async def _cancel(tasks: Iterable[F], within_s: float, again_s: float) -> set[F]:
-    """Cancel until all are done; those that are not after the limit."""
+    """Cancel tasks until all are done. Return those that are not done within the limit."""
     left = {each for each in tasks if not each.done() and each is not asyncio.current_task()}
     rounds = max(1, math.ceil(within_s / again_s))
     for _ in range(rounds):

@@ -1,7 +1,7 @@
-"""The process beside a broker's servers: runs processors, keeps links, reports, takes part in moves.
+"""The agent, a process beside a broker's servers: runs processors, keeps links, reports, takes part in moves.
 
-It is not on the way of messages between clients; a broker without its agent still carries them. What goes
-through it: messages to processors, and those of stock clients, which it stamps and counts.
+Messages between clients do not pass through the agent; a broker without its agent still carries them. Two kinds of
+messages do pass through it: messages to processors, and messages of stock clients, which it stamps and counts.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.agent")
 PERIOD_S: Final = 1.0
-LINKS_S: Final = 1.9  # between reports that list who is there
+LINKS_S: Final = 1.9  # interval of reports that list clients and their links
 TICK_S: Final = 0.1
-SETTLE_S: Final = 1.5  # after a start, until the clients have said who is there
+SETTLE_S: Final = 1.5  # time after a start until all clients have reported
 
 
 class Replica(msgspec.Struct):
@@ -53,7 +53,7 @@ class Replica(msgspec.Struct):
 
 
 class Agent:
-    """Answers ``ask.BROKER.*``."""
+    """The agent of one broker. It answers requests to ``ask.BROKER.*``."""
 
     def __init__(self, broker: str, connection: Nats, servers: list[Nats], about: BrokerEntry, replica: Path) -> None:
         self.broker = broker
@@ -67,7 +67,7 @@ class Agent:
         self._replica = replica
         self._telemetry = Telemetry(servers)
         self._hub_seen = -1e9
-        self._run = secrets.token_hex(6)  # tells this process from the one before it
+        self._run = secrets.token_hex(6)  # identifies this process, to tell it from an earlier one
         self._started = time.monotonic()
         self._listed_at = 0.0
         self._dirty = False  # whether the replica on disk is behind
@@ -96,7 +96,7 @@ class Agent:
     # The registry.
 
     async def sync(self) -> None:
-        """Hear from the hub what is new."""
+        """Fetch the registry's changes from the hub, and update the replica on disk."""
         while True:
             request = Sync(self.broker, self.registry.revision, self._about, self._run)
             news = await wire.ask(self.connection, request, 2.0)
@@ -118,7 +118,7 @@ class Agent:
         try:
             change = coding.decode(message.data, Change)
             news = self._apply(change, in_order=False)
-        except BadInput as error:  # of a newer keeper; the next sync tells which of the two is older
+        except BadInput as error:  # sent by a newer keeper; the next sync reports the version conflict
             log.warning("%s: %s", message.subject, error)
             return
         if news:
@@ -132,13 +132,13 @@ class Agent:
         return self.registry.apply(change.name, change.entry(), change.revision, in_order=in_order)
 
     def _load_replica(self) -> None:
-        """What was known before, in case the hub is away."""
+        """Load the registry from disk, in case the hub is unreachable."""
         with contextlib.suppress(OSError, BadInput):
             for change in coding.decode(self._replica.read_bytes(), Replica).changes:
                 self.registry.apply(change.name, change.entry(), change.revision)
 
     def peers(self) -> list[str]:
-        """Who must have heard of a new subscription before an old one may end."""
+        """Servers that must know of a new subscription before the old one may end."""
         return [*self.alive, *([names.HUB] if self.hub_is_there() else [])]
 
     def hub_is_there(self) -> bool:
@@ -150,7 +150,7 @@ class Agent:
         return Pong(self.broker, os.getpid(), {name: host.live for name, host in self.hosting.hosts.items()})
 
     async def _welcome(self, _: WelcomeClient) -> Done:
-        """A client is to come here: be ready for all it may publish to."""
+        """Prepare for a client that moves here: serve the processors of all topics it may publish to."""
         with contextlib.suppress(Unreachable):
             await self.sync()
         await self.hosting.settle()
@@ -163,23 +163,23 @@ class Agent:
         return Done()
 
     async def _probe(self, message: Msg) -> None:
-        """Answer where the client listens on its old route.
+        """Answer a probe of a moving client, at an inbox to which the client listens over its old route.
 
-        The question came after the news of the client's new subscription, on the same connection between the
-        servers; the answer goes behind every message that was sent the old way before. So when the answers of all
-        servers are in, the old route has nothing more to give, whoever publishes, stock clients included.
+        The probe arrives after the client's new subscription, because both use the same connection between the
+        servers. The answer follows every message that this server sent over the old route before. So when the answers
+        of all servers have arrived, no more messages come over the old route, also none of stock clients.
         """
         if (subject := names.inbox(message.data)) is not None:
             await self.connection.publish(subject, self.broker.encode())
 
     async def _heard_everywhere(self) -> None:
-        """Until all servers know of what this agent has subscribed to."""
+        """Wait until all servers know of this agent's subscriptions."""
         waiting = set(self.peers())
         inbox = self.connection.new_inbox()
         subscription = await self.connection.subscribe(inbox)
         try:
             await self.connection.publish(subjects.PROBE, inbox.encode())
-            with contextlib.suppress(Exception):  # one that is gone need not know
+            with contextlib.suppress(Exception):  # a server that has gone need not know
                 while waiting:
                     waiting.discard((await subscription.next_msg(timeout=2.0)).data.decode())
         finally:
@@ -198,19 +198,19 @@ class Agent:
         while True:
             await asyncio.sleep(PERIOD_S)
             if os.getppid() == 1 and sys.platform != "linux":
-                return  # whoever started us is gone
+                return  # the parent process has ended
             if await self._keep_up():
-                with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):  # then the next time
+                with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):  # tried again
                     await self.hosting.sweep()
             await self._tell()
 
     async def _keep_up(self) -> bool:
-        """Hear what is new, if the hub can be asked; whether it could. Otherwise the replica serves."""
+        """Sync with the hub. Return False if that fails; the agent then uses its replica."""
         try:
             await self.sync()
         except (Unreachable, nats.errors.Error, TimeoutError):
             return False
-        except BadInput as error:  # it is of another version, say
+        except BadInput as error:  # for example, the hub has another protocol version
             if str(error) != self._trouble:
                 self._trouble = str(error)
                 log.error("the hub refuses to answer: %s", error)
@@ -219,7 +219,7 @@ class Agent:
         return True
 
     async def _tell(self) -> None:
-        """The report of the last second."""
+        """Publish the report of the last second."""
         fresh = self.clients.tally.take_topics()
         for name, host in self.hosting.hosts.items():
             fresh.setdefault(name, TopicReport()).add(host.report())
@@ -232,7 +232,7 @@ class Agent:
             report.links, report.published = self.links.by_client(), self.clients.tally.take_published()
         else:
             report.stock_subscriptions = None
-        with contextlib.suppress(nats.errors.Error):  # the server is away, or there is too much to tell
+        with contextlib.suppress(nats.errors.Error):  # the server is unreachable, or the report is too large
             for part in report.parts():
                 data = coding.to_json(part)
                 wire.CROSSED["bytes"] += len(data)
@@ -244,7 +244,7 @@ async def serve(config: Path) -> None:
     ca, broker = known.get("ca"), known["broker"]
     stop = asyncio.Event()
 
-    async def closed() -> None:  # for good, which happens on some errors of a server that starts anew
+    async def closed() -> None:  # nats-py closes for good on some errors of a restarting server
         stop.set()
 
     options: dict[str, Any] = {"name": f"trimtab:agent:{broker}", "ca": ca, "wait_s": 30.0, "on_closed": closed}

@@ -1,4 +1,4 @@
-"""What a broker can carry, as its operator says; what is not said is not looked at."""
+"""A broker's capacity as its operator declares it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Capacity:
     """``[broker]`` of trimtab.toml, or options of ``trimtab broker``."""
 
     bandwidth: float | None = None  # bytes/s, in and out together
-    cores: float | None = None  # those of its machine, if nothing is said
-    memory: float | None = None  # bytes; that of its machine
+    cores: float | None = None  # default: the cores of its machine
+    memory: float | None = None  # bytes; default: the memory of its machine
     position: tuple[float, float] | None = None  # latitude and longitude, degrees
 
     def __post_init__(self) -> None:
@@ -28,7 +28,7 @@ class Capacity:
             raise BadKnob("broker", "position", self.position, "a latitude up to 90 and a longitude up to 180 degrees")
 
     def about(self) -> dict[str, Any]:
-        """As the fleet's registry keeps it."""
+        """The fields of the broker's entry in the registry."""
         return {
             "bandwidth": self.bandwidth, "cores": self.cores or float(os.cpu_count() or 1),
             "memory": self.memory or float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),

@@ -1,4 +1,4 @@
-"""The agent's part that answers clients: where they are at home, where topics are, what they report."""
+"""The agent's part that answers clients: their homes, their routes to topics, their reports."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 
 class ClientService:
-    """``agent`` gives it the registry, the links and the hosts."""
+    """Answers clients, with the registry, the links and the hosts of ``agent``."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         stock = f"{names.STOCK}{agent.broker}"
         self.tally = Tally(stock)
         self._stamper = Stamper(stock)
-        self._waiting: dict[str, Register] = {}  # clients to register when the hub is back
-        self._addresses: AddressBook | None = None  # as clients hear it; None when it has changed
+        self._waiting: dict[str, Register] = {}  # registrations to send when the hub is reachable again
+        self._addresses: AddressBook | None = None  # cached; None after a broker has changed
 
     def handlers(self) -> list[Handler]:
         return [
@@ -61,13 +61,13 @@ class ClientService:
         ]
 
     async def register_waiting(self) -> None:
-        """The hub is back: tell it of clients that came meanwhile."""
+        """Register the clients that came while the hub was unreachable."""
         for client, registration in list(self._waiting.items()):
             await wire.ask(self._agent.connection, registration, 2.0)
             self._waiting.pop(client, None)
 
     async def _hello(self, request: Hello) -> Welcomed:
-        """A client has come to this broker; it keeps its home if it has one."""
+        """Register a client that has connected to this broker; it keeps its home if it has one."""
         agent, client = self._agent, names.client_name(request.client)
         wanted = request.home or agent.broker
         brokers = agent.registry.brokers()
@@ -97,7 +97,7 @@ class ClientService:
         self._addresses = None
 
     async def _route(self, request: FindRoute) -> FoundRoute:
-        """Where a client finds a topic. Nobody is turned away on news that may be old: the hub is asked first."""
+        """Find a client's route to a topic. Sync with the hub before refusing, because the replica may be outdated."""
         agent, client, name = self._agent, request.client, names.topic_name(request.topic)
         try:
             broker = agent.registry.route(client, name)
@@ -124,10 +124,10 @@ class ClientService:
         return Done()
 
     async def _report(self, request: ReportClient) -> Known:
-        """Once a second from every client."""
+        """Handle the report that every client sends once a second."""
         agent, client = self._agent, request.client
         agent.links.heard_of(client, request.links)
-        here = request.home == agent.broker or request.home not in agent.alive  # it has fled to here
+        here = request.home == agent.broker or request.home not in agent.alive  # or it failed over to here
         agent.links.at_home(client, here and not request.leaves)
         self.tally.client(client, request.topics)
         stale = {}
@@ -136,13 +136,13 @@ class ClientService:
                 now = agent.registry.route(client, topic)
             except BadInput:
                 continue
-            if now != broker and now in agent.alive:  # whoever has fled from a broker that is away stays
+            if now != broker and now in agent.alive:  # a client that failed over stays while that broker is away
                 stale[topic] = await self._route(FindRoute(client, topic))
         home = agent.registry.home(client) or request.home
         return Known(stale, home, home in agent.alive, self._address_book().mark, await self._is_known(client))
 
     async def _is_known(self, client: str) -> bool:
-        """Whether the hub knows this client. If it cannot be asked, nobody is told otherwise."""
+        """Whether the hub knows this client; True if the hub cannot be asked."""
         agent = self._agent
         if agent.registry.home(client) is None and client not in self._waiting and agent.hub_is_there():
             with contextlib.suppress(Unreachable):
@@ -151,7 +151,7 @@ class ClientService:
         return True
 
     async def _reader(self, request: MakeReader) -> Done:
-        """A durable reader's position; clients may not make one themselves, for one could be made to do harm."""
+        """Create a durable reader's consumer. Clients lack the permission, because a consumer can be misused."""
         topic = self._agent.registry.topic(request.topic)
         if not topic.persistent:
             raise BadInput(f"topic '{topic.name}' is not persistent: nothing is stored that could be read later")
@@ -165,7 +165,7 @@ class ClientService:
         return Done()
 
     async def enter(self, message: Msg) -> None:
-        """A stock client's message: stamp it, count it, send it where the topic's messages go."""
+        """Stamp and count a stock client's message, and publish it to the topic's entrance."""
         name = subjects.raw_topic(message.subject)
         if name is None:
             return

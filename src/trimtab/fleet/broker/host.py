@@ -1,8 +1,8 @@
-"""A topic's processor at one broker: what comes in, the spool, what goes out, and how it is handed over.
+"""A topic's processor at one broker: its input, its spool, its results, and its handover to another broker.
 
-A handover loses nothing and processes nothing twice. The target listens along before the source stops, so every
-message reaches at least one of them; the source stops, finishes what it has, and sends its positions with the
-spool; the target then drops what the source has done and goes on with the rest.
+A handover loses no message and processes none twice. The target subscribes before the source stops, so every message
+reaches at least one of them. The source stops, finishes the messages it has, and sends its positions and the spool. The
+target then drops the messages that the source has processed and continues with the rest.
 """
 
 from __future__ import annotations
@@ -33,48 +33,48 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.agent")
 REASON: Final = "Trimtab-Reason"
-MOST_ALONG: Final = 100_000  # messages kept while listening along
+MOST_ALONG: Final = 100_000  # messages kept by a host that is not live
 
 
 class KeptMessage(msgspec.Struct, array_like=True):
-    """A message that is handed over; without a stamp if it is anonymous."""
+    """A message in a handover. The stamp is empty if the message is anonymous."""
 
     data: bytes
     stamp: str
 
 
 class HostState(msgspec.Struct):
-    """All that a successor needs to go on."""
+    """The state that the target of a handover needs to continue."""
 
-    identity: str  # whose results they are
-    results: int  # how many there were
-    positions: dict[str, int]  # source -> its last message that has been dealt with
-    given_up: dict[str, list[int]]  # source -> numbers of earlier messages that may still come
-    held: list[KeptMessage]  # came before the ones in front of them
+    identity: str  # source of the results
+    results: int  # number of results so far
+    positions: dict[str, int]  # source -> number of its last message that has been processed
+    given_up: dict[str, list[int]]  # source -> numbers of missing earlier messages that may still arrive
+    held: list[KeptMessage]  # messages that wait for earlier ones
     spool: list[KeptMessage]
 
 
 class Host:
-    """One topic's processor here. ``live`` processes, otherwise it listens along and keeps."""
+    """One topic's processor at this broker. A host that is not ``live`` keeps the messages and processes none."""
 
     def __init__(self, connection: Nats, broker: str, topic: Topic) -> None:
         self.topic = topic
         self.live = False
         self._connection = connection
         self._broker = broker
-        if topic.unit != "topic":  # a publisher comes and goes, and what it sent elsewhere is not missing here
+        if topic.unit != "topic":  # a publisher may change its broker, so a gap in its numbers is normal
             self._catchup = Catchup(wait_s=0.0)
-        elif topic.persistent:  # its publisher repeats what is missing until it is stored
+        elif topic.persistent:  # its publisher repeats a missing message until it is stored
             self._catchup = Catchup(ACK_S, keep_late=True)
         else:
             self._catchup = Catchup()
         self._along: list[Message] = []
         self._subscriptions: list[Subscription] = []
-        self._identity = secrets.token_hex(6)  # whose results these are; goes along in a handover
+        self._identity = secrets.token_hex(6)  # source of the results; kept in a handover
         self._results = 0
-        self._counted = (0, 0, 0.0)  # processed, dead and busy seconds of all reports so far
+        self._counted = (0, 0, 0.0)  # processed, dead and busy seconds in all reports so far
         self._fresh = TopicReport()  # results since the last report
-        self._acks: dict[tuple[str, int], str] = {}  # (source, number) -> where its publisher waits for an answer
+        self._acks: dict[tuple[str, int], str] = {}  # (source, number) -> reply subject of the acknowledgement
         self._outbox: asyncio.Queue[tuple[Message, bytes | None]] = asyncio.Queue()
         self._storing: asyncio.Task[None] | None = None
         self._sending = tasks.Background(f"topic {topic.name}", log)
@@ -84,13 +84,13 @@ class Host:
         )  # fmt: skip
 
     async def start(self, *, live: bool) -> None:
-        """Load the function (refused if it cannot be) and listen."""
+        """Load the function and subscribe to the topic's input; refused if the function cannot be loaded."""
         await self._processor.start()
         self.live = live
         name = self.topic.name
         if self.topic.unit == "topic":
             await self._listen(subjects.work(name), self._on_work)
-        else:  # at its publishers' homes, all with the same spool
+        else:  # one host at every broker, all with the same spool
             await self._listen(subjects.home(self._broker, name), self._on_work)
             if self.topic.spool:
                 await self._listen(subjects.spool(name), self._on_copy)
@@ -102,8 +102,8 @@ class Host:
         self._subscriptions.append(await self._connection.subscribe(subject, cb=handle))
 
     async def release(self) -> HostState:
-        """Stop, finish what has come, and tell all a successor needs."""
-        self.live = False  # what comes from now on is the target's; it is kept in case the move comes to nothing
+        """Stop, finish the received messages, and return the state for the target."""
+        self.live = False  # the target processes later messages; they are kept here in case the move fails
         held: list[Any] = self._catchup.held()
         await self._processor.drained()
         await self._outbox.join()
@@ -114,7 +114,7 @@ class Host:
         )  # fmt: skip
 
     async def take(self, state: HostState) -> None:
-        """Go on where the source stopped."""
+        """Continue from the state of the source."""
         if self.live:
             return
         self._identity, self._results = state.identity, state.results
@@ -129,13 +129,13 @@ class Host:
         self._catch_up()
 
     async def resume(self) -> None:
-        """Serve again after a release that came to nothing."""
+        """Process again after a move that failed."""
         if not self.live:
             self.live = True
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """What has come while it was not live."""
+        """Process the messages that arrived while this host was not live."""
         waiting, self._along = self._along, []
         for message in waiting:
             self._accept(message)
@@ -150,13 +150,13 @@ class Host:
         await self._processor.stop()
 
     def tick(self) -> None:
-        """A few times a second: gaps that will not be filled must not hold up the rest."""
+        """Give up gaps that are too old, so that they do not delay later messages; called a few times a second."""
         if self.live and self._catchup.holds:
             for message in self._catchup.overdue(time.monotonic()):
                 self._submit(message)  # type: ignore[arg-type]
 
     def report(self) -> TopicReport:
-        """What was processed, and which results were published, since the last time."""
+        """Counts of processed messages and published results since the last call."""
         report, self._fresh = self._fresh, TopicReport()
         processed, dead, busy_s = self._counted
         now = (self._processor.processed, self._processor.dead, self._processor.busy_s)
@@ -165,13 +165,13 @@ class Host:
         return report
 
     async def drained(self) -> None:
-        """When everything that has come so far is processed and its results are on their way."""
+        """Wait until all received messages are processed and their results are sent."""
         await self._processor.drained()
         await self._connection.flush()
 
     async def _on_work(self, raw: Msg) -> None:
         message = identified(self.topic.name, raw.data, raw.reply, raw.headers)
-        if self.topic.persistent and raw.reply:  # its publisher waits there for an answer
+        if self.topic.persistent and raw.reply:  # its publisher waits for an acknowledgement
             known = (message.source, message.number)
             if self.live and self._catchup.done(*known) and known not in self._acks:
                 await self._connection.publish(raw.reply, b"{}")
@@ -184,7 +184,7 @@ class Host:
             del self._along[:-MOST_ALONG]
 
     async def _on_copy(self, raw: Msg) -> None:
-        """Another broker's publisher sent it, and its home processes it; here it only joins the spool."""
+        """Add a message to the spool that another broker processes, because its publisher is at home there."""
         origin, message = copied(self.topic.name, raw.data, raw.reply)
         if origin != self._broker:
             self._processor.remember(message)
@@ -222,11 +222,11 @@ class Host:
             self._outbox.put_nowait((message, None))
 
     def _send(self, subject: str, data: bytes, reply: str, headers: dict[str, str] | None = None) -> None:
-        # publish() only waits when the socket is congested; a task keeps the order, as tasks start in order.
+        # publish() only waits when the socket is congested. Tasks start in order, so the messages keep their order.
         self._sending.start(self._connection.publish(subject, data, reply=reply, headers=headers))
 
     async def _store_results(self) -> None:
-        """Results of a persistent topic go to its stream, one after the other, until they are there."""
+        """Store the results of a persistent topic in its stream, in order; each is repeated until it is stored."""
         while True:
             message, result = await self._outbox.get()
             try:
@@ -240,7 +240,7 @@ class Host:
 
     async def _store(self, message: Message, result: bytes) -> None:
         self._results += 1
-        # A message that came without identity has none to give, and its result is stored without message id.
+        # The result of a message without identity is stored without a message id.
         stamp = message.result_stamp(self._identity, self._results)
         headers = {MESSAGE_ID: stamp} if stamp else None
         while True:
@@ -250,7 +250,7 @@ class Host:
                 )
                 self._count(result)
                 return
-            except Exception:  # the store is away; the message must not be
+            except Exception:  # the store is unreachable; the result must not be lost
                 await asyncio.sleep(0.1)
 
 

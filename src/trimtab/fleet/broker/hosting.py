@@ -1,7 +1,7 @@
-"""The topics that a broker hosts, their processors and stores: how they come, go, and are handed over.
+"""The topics that a broker hosts, with their processors and stores: creation, removal and handover.
 
-The orders of a move (``prepare``, ``release``, ``take``, ``activate``, ``retire``, ``resume``) may each be given
-twice. What a move leaves behind when somebody dies in the middle is put right by ``sweep``.
+The orders of a move (``prepare``, ``release``, ``take``, ``activate``, ``retire``, ``resume``) are idempotent.
+``sweep`` cleans up after a move during which a process died.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ if TYPE_CHECKING:
     R = TypeVar("R")
 
 log = logging.getLogger("trimtab.agent")
-CHUNK: Final = 400_000  # of a handover, in characters of JSON
-ORDERED_S: Final = 15.0  # a topic about which a move has given an order is left alone for so long
-SWEEP_S: Final = 5.0  # between looks at what is stored
+CHUNK: Final = 400_000  # size of a part of a handover, in characters of JSON
+ORDERED_S: Final = 15.0  # time after a move's last order during which ``sweep`` ignores the topic
+SWEEP_S: Final = 5.0  # interval of the check of stored topics
 
 
 class Hosting:
-    """What is hosted at ``broker``; the agent keeps ``registry`` and ``moving`` up to date."""
+    """The topics hosted at ``broker``. The agent keeps ``registry`` and ``moving`` up to date."""
 
     def __init__(
         self, broker: str, connection: Nats, registry: Registry, heard_everywhere: Callable[[], Awaitable[None]]
     ) -> None:
         self.hosts: dict[str, Host] = {}
         self.store = Store(connection)
-        self.moving: set[str] = set()  # topics that are in a move, as the hub last said
+        self.moving: set[str] = set()  # topics in a move, as of the last sync with the hub
         self._broker = broker
         self._connection = connection
         self._registry = registry
-        self._heard_everywhere = heard_everywhere  # until all servers know of what was subscribed to here
-        self._parts: dict[str, list[str]] = {}  # move -> pieces of a handover that have come
-        self._prepared: dict[str, str] = {}  # topic -> the move that it is being copied here for
-        self._ordered: dict[str, float] = {}  # topic -> when a move gave the last order about it here
+        self._heard_everywhere = heard_everywhere  # waits until all servers know of this agent's subscriptions
+        self._parts: dict[str, list[str]] = {}  # move -> parts of the handover received so far
+        self._prepared: dict[str, str] = {}  # topic -> the move that copies it here
+        self._ordered: dict[str, float] = {}  # topic -> time of the last order about it
         self._swept = -1e9
         self._changing = asyncio.Lock()
 
     def handlers(self) -> list[Handler]:
-        """What a move or the keeper may order."""
+        """Handlers of the orders that a move or the keeper gives."""
         return [
             HostTopic.answered_by(self._noting(self.host)),
             PrepareTopic.answered_by(self._noting(self.prepare)),
@@ -96,7 +96,7 @@ class Hosting:
             await host.stop()
 
     async def settle(self) -> None:
-        """Serve the processors that should be here. Those in a move are left to the move."""
+        """Start missing processors, and stop those of deleted topics. Hosts in a move stay as they are."""
         async with self._changing:
             topics = self._registry.topics()
             for topic in topics.values():
@@ -106,12 +106,12 @@ class Hosting:
                     except BadInput as error:
                         log.error("topic %s: %s", topic.name, error)
             for name in [name for name in self.hosts if name not in topics and self.hosts[name].live]:
-                if self._registry.at(topic_entry(name)):  # deleted, not merely unheard of yet
+                if self._registry.at(topic_entry(name)):  # the topic was deleted, not just missing in the replica
                     await self.hosts.pop(name).stop()
 
     async def _serve(self, topic: Topic, *, live: bool) -> None:
         known = self.hosts.get(topic.name)
-        if known is not None and known.topic.settings() != topic.settings():  # deleted, and created anew
+        if known is not None and known.topic.settings() != topic.settings():  # deleted and created again
             await self.hosts.pop(topic.name).stop()
             known = None
         if known is None:
@@ -120,7 +120,7 @@ class Hosting:
             self.hosts[topic.name] = host
 
     def check(self) -> None:
-        """Whether all is served here that every broker must serve."""
+        """Refuse if a processor that every broker must run does not run here."""
         for topic in self._registry.topics().values():
             if topic.processor and topic.unit != "topic" and topic.name not in self.hosts:
                 raise BadInput(
@@ -128,7 +128,7 @@ class Hosting:
                 )
 
     async def sweep(self) -> None:
-        """Put right what a move left behind when somebody died in the middle: the registry has the last word."""
+        """Clean up after moves during which a process died: bring hosts and streams in line with the registry."""
         for name, host in list(self.hosts.items()):
             topic = self._registry.find_topic(name)
             if topic is None or topic.unit != "topic" or self._in_move(name):
@@ -152,11 +152,11 @@ class Hosting:
                     await self.store.open(name, self._broker)
 
     def _in_move(self, topic: str) -> bool:
-        """What the hub last said may be old; an order of a move is news."""
+        """Whether the topic is in a move, by the last sync or, in case that is outdated, by a recent order."""
         return topic in self.moving or time.monotonic() - self._ordered.get(topic, -1e9) < ORDERED_S
 
     async def host(self, order: HostTopic) -> Done:
-        """A new topic: refuse what cannot be served."""
+        """Host a new topic; refused if it cannot be served."""
         topic = order.topic
         async with self._changing:
             if topic.persistent:
@@ -212,9 +212,10 @@ class Hosting:
         return Done()
 
     async def closed(self, order: SourceClosed) -> Done:
-        """The source has closed: open at once, while the hub still changes the route.
+        """Open the stream here as soon as the source has closed its own, while the hub still changes the route.
 
-        Nobody publishes here before the route has changed, so this may be undone; ``activate`` makes sure of it.
+        No client publishes here before the route has changed, so this step can be undone. It is optional: ``activate``
+        repeats it.
         """
         if self._prepared.pop(order.topic, None) == order.move:
             await self.store.finish(order.topic, self._broker, order.closed)
@@ -224,21 +225,21 @@ class Hosting:
         name = order.topic
         self._prepared.pop(name, None)
         topic = self._registry.find_topic(name)
-        if topic is not None and not topic.persistent:  # its source is dead, and has handed nothing over
+        if topic is not None and not topic.persistent:  # the source died without a handover
             if name in self.hosts:
                 await self.hosts[name].resume()
             return Done()
-        # Closing again is harmless, and tells what an executor that was killed has forgotten.
+        # Closing again is harmless, and returns the positions that a killed executor has lost.
         closed = order.closed or await self.store.close(name, order.source)
         await self.store.finish(name, self._broker, closed)
         return Done()
 
     async def retire(self, order: RetireTopic) -> Done:
-        """Forget the topic; what it has here is served elsewhere."""
+        """Stop hosting a topic that is hosted elsewhere, and delete its stream here."""
         name = order.topic
         topic = self._registry.find_topic(name)
         if topic is not None and topic.broker == self._broker and order.target != self._broker:
-            return Done()  # the newest word is that it belongs here
+            return Done()  # by the registry it belongs here
         host = self.hosts.pop(name, None)
         if host is not None:
             await host.stop()
@@ -247,7 +248,7 @@ class Hosting:
         return Done()
 
     async def resume(self, order: ResumeTopic) -> Done:
-        """Serve the topic as before a move that came to nothing."""
+        """Serve the topic again after a move that failed."""
         name = order.topic
         if name in self.hosts:
             await self.hosts[name].resume()

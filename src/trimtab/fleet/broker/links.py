@@ -1,4 +1,4 @@
-"""Which clients are linked to which topics at one broker, as they themselves say."""
+"""The links between clients and topics at one broker, as the clients report them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     Match = Callable[[str, str], bool]  # topic, client
 
-EXPIRE_S: Final = 4.0  # a client that has not reported for so long is gone
+EXPIRE_S: Final = 4.0  # time without a report after which a client's links end
 
 
 @dataclass(slots=True, eq=False)
 class _Wait:
-    """Somebody waits until all links that match are gone."""
+    """A caller that waits until all links that match have ended."""
 
     match: Match
     left: set[tuple[str, str]]  # topic, client
@@ -27,14 +27,14 @@ class _Wait:
 
 @dataclass(slots=True)
 class Links:
-    """Links open here. Times are the event loop's.
+    """The links open at this broker. Times are those of the event loop.
 
-    Everybody reports once a second, so what a report costs must not grow with how many there are.
+    Every client reports once a second, so the cost of a report must not grow with the number of clients.
     """
 
-    _roles: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # client -> topic -> what it does there
-    _seen: dict[str, float] = field(default_factory=dict)  # client with links here -> last heard of
-    _there: dict[str, float] = field(default_factory=dict)  # client at home here -> last heard of
+    _roles: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # client -> topic -> roles
+    _seen: dict[str, float] = field(default_factory=dict)  # client with links here -> time of its last report
+    _there: dict[str, float] = field(default_factory=dict)  # client at home here -> time of its last report
     _waiting: list[_Wait] = field(default_factory=list)
 
     def open(self, topic: str, client: str, role: str) -> None:
@@ -55,7 +55,7 @@ class Links:
             self._forget(topic, client)
 
     def heard_of(self, client: str, roles: Mapping[str, Sequence[str]]) -> None:
-        """The client lists all its links here, topic by topic: what is missing has ended."""
+        """Take over the client's list of all its links here, by topic; links not on the list have ended."""
         for topic, each in roles.items():
             for role in each:
                 self.open(topic, client, role)
@@ -73,7 +73,7 @@ class Links:
             del self._there[client]
 
     def at_home(self, client: str, here: bool) -> None:
-        """Whether it is at home here, links or not; one that leaves is nowhere."""
+        """Note whether a client is at home here, with or without links; a leaving client is at home nowhere."""
         if here:
             self._there[client] = asyncio.get_running_loop().time()
         else:
@@ -94,14 +94,14 @@ class Links:
         return {topic: (both[0], both[1]) for topic, both in counted.items()}
 
     def by_client(self) -> dict[str, dict[str, list[str]]]:
-        """Everybody who is here: topics, and roles in each."""
+        """All clients that are at home or have links here, with their roles by topic."""
         listed: dict[str, dict[str, list[str]]] = {client: {} for client in self._there}
         for client, topics in self._roles.items():
             listed[client] = {topic: sorted(roles) for topic, roles in topics.items()}
         return listed
 
     async def gone(self, match: Match, wait_s: float) -> None:
-        """Until no link for which ``match(topic, client)`` is left here."""
+        """Wait until no link is left here for which ``match(topic, client)`` is true."""
         left = {(topic, client) for client, topics in self._roles.items() for topic in topics if match(topic, client)}
         if not left:
             return
@@ -117,7 +117,7 @@ class Links:
             self._waiting.remove(wait)
 
     def refuse(self, topic: str, client: str, reason: str) -> None:
-        """A client says that it cannot leave."""
+        """A client reports that it cannot move away: fail the callers that wait for its links to end."""
         for wait in self._waiting:
             if not wait.over.done() and any(who == client and topic in ("", what) for what, who in wait.left):
                 wait.over.set_exception(BadInput(reason))

@@ -1,11 +1,11 @@
-"""Persistent topics: a JetStream stream at the broker that hosts the topic, and how it moves.
+"""Persistent topics: a JetStream stream at the broker that hosts the topic, and its moves.
 
-The stream stores what is published to ``keep.BROKER.TOPIC`` and republishes it to ``t.TOPIC``, so that any
-number of live subscribers get it the way they get every topic. As the broker's name is part of the subject,
-the old stream and the new one can never both take a message. A move copies first, while messages go on being
-stored at the source; then closes the source, waits for the rest (milliseconds), gives every consumer its
-position at the target, and opens the target. Publishers repeat what was not acknowledged in between, with the
-same message id, which the copy knows too: nothing is lost and nothing stored twice.
+The stream stores messages published to ``keep.BROKER.TOPIC`` and republishes them to ``t.TOPIC``, where live
+subscribers receive them as from every other topic. The broker's name is part of the subject, so the old stream and the
+new one never both store a message. A move first copies the stream, while the source still stores messages. It then
+closes the source, waits for the remaining messages (milliseconds), opens the target, and creates every consumer at the
+target with its position. Publishers repeat messages that were not acknowledged meanwhile, with the same message ids.
+The copy knows these ids too, so no message is lost or stored twice.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from nats.js.client import JetStreamContext
 
 DUPLICATES_S: Final = 120.0  # how long a stream remembers message ids
-MOST_BYTES: Final = 1 << 30  # a stream keeps its newest messages up to this
-SOURCE: Final = "Nats-Stream-Source"  # in a copied message: stream, sequence there, ...
+MOST_BYTES: Final = 1 << 30  # size limit of a stream, which drops its oldest messages
+SOURCE: Final = "Nats-Stream-Source"  # header of a copied message: source stream, sequence number in it, ...
 POLL_S: Final = 0.005
 
 
 class Store:
-    """The streams of one fleet, seen from one connection; ``broker`` says whose."""
+    """Access to the streams of all brokers over one connection."""
 
     def __init__(self, connection: Nats) -> None:
         self._connection = connection
@@ -60,10 +60,13 @@ class Store:
             raise Unreachable(f"the store of broker '{broker}' does not answer") from None
 
     async def copy(self, topic: str, source: str, target: str, replicas: int) -> None:
-        """A copy of the source's stream at the target that follows it; returns when it has caught up once."""
+        """Create a copy of the source's stream at the target, and return when it has caught up once.
+
+        The copy goes on following the source.
+        """
         config = _config(topic, replicas)
         config.sources = [StreamSource(name=names.stream(topic), external=ExternalStream(api=f"$JS.{source}.API"))]
-        with contextlib.suppress(NotFoundError):  # what an earlier attempt left
+        with contextlib.suppress(NotFoundError):  # left by an earlier attempt
             await self.at(target).delete_stream(names.stream(topic))
         try:
             await self.at(target).add_stream(config)
@@ -72,12 +75,12 @@ class Store:
         await self._level(topic, source, target)
 
     async def close(self, topic: str, source: str) -> Closed:
-        """The source takes no more messages; what the target must have before it may open."""
+        """Close the source for new messages. Return the last message and the readers' positions for ``finish``."""
         config = (await self.at(source).stream_info(names.stream(topic))).config
         config.subjects = [subjects.retired(source, topic)]
-        # It goes on republishing: what waits in the server to be stored is stored and acknowledged after this.
+        # The source goes on republishing, because messages queued in the server are stored and acknowledged after this.
         last = (await self.at(source).update_stream(config)).state.last_seq
-        while True:  # until nothing is left that waited
+        while True:  # until the queued messages are stored
             await asyncio.sleep(2 * POLL_S)
             state = (await self.at(source).stream_info(names.stream(topic))).state
             if state.last_seq == last:
@@ -90,9 +93,9 @@ class Store:
         return Closed(last if state.messages else 0, read)
 
     async def finish(self, topic: str, target: str, closed: Closed) -> None:
-        """After ``close``: once the last messages are at the target it opens, then readers get their positions.
+        """Open the target once it has the last messages, then create the readers at their positions.
 
-        May be called again after it was cut off anywhere.
+        Called after ``close``. It may be repeated after an interruption at any point.
         """
         stream = names.stream(topic)
         info = await self.at(target).stream_info(stream)
@@ -106,7 +109,7 @@ class Store:
         await asyncio.gather(*made)
 
     async def open(self, topic: str, target: str) -> None:
-        """The target takes messages, and follows nobody any more."""
+        """Open the target's stream for new messages; it no longer copies a source."""
         config = (await self.at(target).stream_info(names.stream(topic))).config
         config.sources = None
         await self.at(target).update_stream(_open(config, topic, target))
@@ -138,7 +141,7 @@ class Store:
         return (await self.at(broker).stream_info(names.stream(topic))).state.messages
 
     async def add_consumer(self, topic: str, broker: str, durable: str, start: int | None = None) -> None:
-        """A durable reader, from message ``start`` on; without, from the oldest. One that exists stays."""
+        """Create a durable reader that begins at message ``start``, or at the oldest. An existing reader is kept."""
         config = ConsumerConfig(
             durable_name=durable, ack_policy=AckPolicy.EXPLICIT, ack_wait=ACK_S, max_ack_pending=4096,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE if start else DeliverPolicy.ALL, opt_start_seq=start,
@@ -150,7 +153,7 @@ class Store:
             await self.at(broker).add_consumer(stream, config)
 
     async def _level(self, topic: str, source: str, target: str) -> None:
-        """Until the target has all the source has."""
+        """Wait until the target has all messages of the source."""
         stream = names.stream(topic)
         while True:
             wanted = (await self.at(source).stream_info(stream)).state
@@ -159,23 +162,23 @@ class Store:
             await asyncio.sleep(4 * POLL_S)
 
     async def _reached(self, topic: str, target: str) -> int:
-        """The source's number of the newest message that has been copied; 0 if there is none."""
+        """The sequence number, in the source, of the newest copied message; 0 if there is none."""
         stream = names.stream(topic)
         state = (await self.at(target).stream_info(stream)).state
         if not state.messages:
             return 0
         newest = await self.at(target).get_msg(stream, seq=state.last_seq)
         copied = (newest.headers or {}).get(SOURCE)
-        return int(copied.split()[1]) if copied else sys.maxsize  # published here: it is open, so all has come
+        return int(copied.split()[1]) if copied else sys.maxsize  # else published here: the target is open
 
     async def _offset(self, topic: str, target: str) -> int:
-        """How far the source's sequence numbers are ahead of the target's."""
+        """The difference between a message's sequence numbers in the source and in the target."""
         stream = names.stream(topic)
         state = (await self.at(target).stream_info(stream)).state
         if not state.messages:
             return 0
         first = await self.at(target).get_msg(stream, seq=state.first_seq)
-        source = (first.headers or {}).get(SOURCE)  # there unless nothing was stored before the move
+        source = (first.headers or {}).get(SOURCE)  # missing if nothing was stored before the move
         return int(source.split()[1]) - state.first_seq if source else 0
 
 

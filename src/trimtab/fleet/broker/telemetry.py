@@ -1,8 +1,8 @@
-"""What a broker's servers say about themselves, once a second.
+"""Measurements of a broker's servers, once a second.
 
-Delivered messages per subscription come from the server at no cost to the messages; publishing is counted by
-whoever publishes (the SDK, or the agent for stock clients), because a tap that listened to all topics would
-pull the traffic of all other brokers here.
+The server counts delivered messages per subscription, at no cost to the messages. The publishing side counts
+publications: the SDK, or the agent for stock clients. A subscription to all topics could count them too, but it would
+pull the traffic of all other brokers to this one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """What clients have published and received since the last report, as they themselves say; ``stock`` is the name
-    under which publications of stock clients are counted."""
+    """Messages that clients have published and received since the last report, as the clients count them.
+
+    Publications of stock clients are counted under the name ``stock``.
+    """
 
     def __init__(self, stock: str) -> None:
         self._stock = stock
@@ -37,7 +39,7 @@ class Tally:
                 self._add_published(client, topic, counted.in_bytes)
 
     def entered(self, topic: str, size: int) -> None:
-        """A stock client's message."""
+        """Count a stock client's message."""
         counted = self._topics.setdefault(topic, TopicReport())
         counted.in_msgs += 1
         counted.in_bytes += size
@@ -52,33 +54,33 @@ class Tally:
         return topics
 
     def take_published(self) -> Published:
-        """Bytes by client and topic since the last time."""
+        """Published bytes by client and topic since the last call."""
         published, self._published = self._published, {}
         return published
 
 
 class Telemetry:
-    """Asks the broker's servers, each over a connection in its system account; the front comes first."""
+    """Queries the broker's servers, each over a connection in its system account; the front is the first server."""
 
     def __init__(self, servers: list[Nats]) -> None:
         self._servers = servers
         self._totals: dict[tuple[int, str], int] = {}
         self._delivered: dict[tuple[int, int, str, str], int] = {}  # (server, connection, subject, sid) -> messages
         self._at = time.time()
-        self._own = 0  # bytes of the fleet's own that had crossed the server at the last report
+        self._own = 0  # total bytes of the fleet's own traffic at the last report
 
     async def take(self, broker: str, topics: dict[str, TopicReport]) -> BrokerReport:
-        """The report of the period that ends now; ``topics`` is what clients and processors have counted."""
+        """The report of the period that ends now. ``topics`` has the counts of clients and processors."""
         now = time.time()
         report = BrokerReport(broker, now, now - self._at, topics=topics, stock_subscriptions={})
         self._at = now
         delivered: dict[tuple[int, int, str, str], int] = {}
         for number, server in enumerate(self._servers):
-            with contextlib.suppress(Exception):  # a server that is starting again has nothing to say
+            with contextlib.suppress(Exception):  # a restarting server does not answer
                 await self._load(report, number, server)
                 await self._stock(report, number, server, delivered)
         self._delivered = delivered
-        # What an agent exchanges with another process comes into the server and goes out of it.
+        # Bytes that an agent exchanges with another process cross the server twice: in and out.
         own = 2 * wire.CROSSED["bytes"] + wire.CROSSED["server"]
         report.own_bytes, self._own = own - self._own, own
         return report
@@ -91,19 +93,19 @@ class Telemetry:
             total = int(said[name])
             grown = max(0, total - self._totals.get((number, name), total))
             self._totals[number, name] = total
-            if number == 0:  # what a store carries has passed the front already
+            if number == 0:  # traffic of a store also passes the front, and is counted there
                 setattr(report, name, grown)
 
     async def _stock(
         self, report: BrokerReport, number: int, server: Nats, delivered: dict[tuple[int, int, str, str], int]
     ) -> None:
-        """Clients that do not report by themselves: their subscriptions, and what was delivered to them."""
+        """Count the subscriptions of stock clients, which do not report, and the messages delivered to them."""
         said = await _ask(server, "CONNZ", {"limit": 10_000})
         clients = [each for each in said["connections"] if each.get("kind") == "Client"]
         stock = {each["cid"] for each in clients if not str(each.get("name", "")).startswith("trimtab:")}
         report.connections += len(clients)
         report.stock += len(stock)
-        if not stock:  # the usual case, and the details are long
+        if not stock:  # the usual case; the detailed reply is long
             return
         counted = report.stock_subscriptions
         assert counted is not None

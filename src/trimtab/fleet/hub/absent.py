@@ -1,4 +1,4 @@
-"""Clients that do not come back: they are forgotten, or the registry and the subscriptions would grow for ever."""
+"""Clients that stay away: they are removed, so that the registry and the subscriptions do not grow without limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class Absent:
-    """Who is away since when, on the monotonic clock. It begins anew with every keeper: nobody is forgotten early."""
+    """When each client was last seen, on the monotonic clock.
+
+    A restarted keeper starts from scratch, so no client is removed too early.
+    """
 
     def __init__(self, settings: HubSettings) -> None:
         self._settings = settings
@@ -23,7 +26,7 @@ class Absent:
             self._seen[name] = now
 
     def overdue(self, clients: Mapping[str, ClientEntry], alive: Iterable[str], now: float) -> list[str]:
-        """Those to be forgotten. While its broker is away, nobody can say whether a client is there."""
+        """Clients to be removed. A client whose home is not alive counts as present, because it cannot be observed."""
         up = set(alive)
         seen = {name: self._seen.get(name, now) if each.home in up else now for name, each in clients.items()}
         self._seen = seen

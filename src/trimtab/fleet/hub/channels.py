@@ -1,14 +1,14 @@
-"""Subscriptions to channels, kept at the hub: who wants what, and what the data cluster must therefore compute.
+"""Subscriptions to channels, stored at the hub: the subscribers, and the subscriptions that the data cluster computes.
 
-Three streams of the hub hold it all, so the keeper that writes them remembers nothing:
+Three streams of the hub hold the state; the keeper, which writes them, holds none:
 
     subscriptions   sub.CHANNEL.ID.CLIENT   one message for every subscriber of every subscription
-    backend         be.CHANNEL.ID           a subscription came to be, or is no longer wanted by anybody
-    results         res.CHANNEL.ID          answers; republished to c.CHANNEL.ID as they are stored
+    backend         be.CHANNEL.ID           a subscription got its first subscriber, or lost its last
+    results         res.CHANNEL.ID          results; republished to c.CHANNEL.ID as they are stored
 
-Subscriptions with the same channel and parameters have the same id, whoever makes them, so the cluster computes and
+Subscriptions with the same channel and parameters have the same id, for all clients. So the cluster computes and
 sends their results once (Nguyen, DEBS'19, 3.1: frontend and backend subscriptions). Subscribers listen to
-c.CHANNEL.ID at their broker, and NATS carries one copy to each broker that has any.
+c.CHANNEL.ID at their broker, and NATS carries one copy to each broker with subscribers.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
     from trimtab.fleet.protocol.registry import Registry
     from trimtab.fleet.protocol.request import Handler
 
-VERSIONS: Final = 8  # of a subscription's coming and going, so that an execution can be repeated as it was
-RETENTION_S: Final = 86_400.0  # of results, unless a channel wants more
+VERSIONS: Final = 8  # begins and ends kept per subscription, so that an execution can be repeated as it was
+RETENTION_S: Final = 86_400.0  # time that results are kept, unless a channel declares a longer one
 DUPLICATES_S: Final = 120.0
-AT_ONCE: Final = 64  # messages on their way to be stored
+AT_ONCE: Final = 64  # messages stored concurrently
 
 
 async def make_stream(jetstream: JetStreamContext, config: StreamConfig) -> None:
-    """Or bring it up to date."""
+    """Create a stream, or update the configuration of an existing one."""
     try:
         await jetstream.stream_info(config.name or "")
     except NotFoundError:
@@ -72,7 +72,7 @@ async def make_stream(jetstream: JetStreamContext, config: StreamConfig) -> None
 
 
 class Channels:
-    """The keeper's part. ``write`` changes the registry."""
+    """The keeper's part for channels. ``write`` changes the registry."""
 
     def __init__(
         self, connection: Nats, registry: Registry, write: Callable[[str, Entry | None], Awaitable[None]]
@@ -81,7 +81,7 @@ class Channels:
         self._registry = registry
         self._write = write
         self._positions: KeyValue
-        self._changing = asyncio.Lock()  # subscriptions: what is known of them is read first, and written then
+        self._changing = asyncio.Lock()  # held while subscriptions are read and then written
 
     async def start(self, positions: KeyValue) -> None:
         self._positions = positions
@@ -111,7 +111,7 @@ class Channels:
         ]
 
     async def states(self) -> dict[str, ChannelState]:
-        """Every channel as it was declared, and how many rows of its results were too large to be sent."""
+        """Every channel as declared, with the number of its result rows that were too large to be sent."""
         known = self._registry.channels()
         subject = {name: subjects.ledger(each.app, "channel", name) for name, each in known.items()}
         newest: dict[str, Msg] = {}
@@ -131,7 +131,7 @@ class Channels:
         return max([RETENTION_S, *(each.retention_s for each in self._registry.channels().values())])
 
     async def declare(self, request: DeclareChannels) -> Count:
-        """The channels of an application, all of them; those it has no more end."""
+        """Declare all channels of an application; its channels that are not listed are removed."""
         app, channels = names.client_name(request.app), request.channels
         known = self._registry.channels()
         for name, channel in channels.items():
@@ -158,7 +158,7 @@ class Channels:
         await jetstream.purge_stream(BACKEND, subject=subjects.backend(channel, ANY))
 
     async def subscribe(self, request: SubscribeChannels) -> Subscribed:
-        """All are checked before any is made."""
+        """Make subscriptions; all are checked before any is made."""
         client, wanted = names.client_name(request.client), request.subscriptions
         if len(wanted) > MOST:
             raise BadInput(f"{len(wanted):,} subscriptions in one request; {MOST:,} at most")
@@ -184,7 +184,7 @@ class Channels:
         }
 
     async def _position(self, client: str) -> int:
-        """Up to which result this client has seen everything; a new one begins with what comes from now on."""
+        """The sequence number up to which this client has seen all results; a new client starts at the newest."""
         with contextlib.suppress(NotFoundError):
             entry = await self._positions.get(client)
             return coding.decode(entry.value or b"0", int)
@@ -206,7 +206,7 @@ class Channels:
         since = {subject: coding.decode(each.data, SubscriberRecord).since for subject, each in known.items()}
         on = {subject for subject, each in backend.items() if coding.decode(each.data, BackendRecord).on}
         await self._store({subject: SubscriberRecord(here) for subject in own if subject not in since})
-        # Whoever is cut off here has no answer yet, asks again, and finds only the rest missing.
+        # A client that is cut off here has no reply, so it repeats its request, and only the rest is stored then.
         await self._store(
             {subject: BackendRecord(on=True, params=params) for subject, params in shared.items() if subject not in on}
         )
@@ -242,7 +242,7 @@ class Channels:
                 await self._store({subject: BackendRecord(on=False)})
 
     async def leave(self, client: str) -> None:
-        """All subscriptions of a client, and where it was."""
+        """Remove all subscriptions of a client, and its position."""
         jetstream = self._connection.jetstream()
         info = await jetstream.stream_info(SUBSCRIPTIONS, subjects_filter=subjects.subscriber(ANY, ANY, client))
         found = [subjects.parse_subscriber(subject) for subject in info.state.subjects or {}]
@@ -251,7 +251,7 @@ class Channels:
         await jetstream.purge_stream("KV_positions", subject=f"$KV.positions.{client}")
 
     async def seen(self, request: SeenResults) -> LastResult:
-        """A client has had all results up to this one, if it says so; where the newest is."""
+        """Store a client's position, if the request has one. Return the sequence number of the newest result."""
         client = names.client_name(request.client)
         if request.seq is not None:
             await self._positions.put(client, coding.encode(request.seq))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TopicCreation:
-    """``keeper`` gives it the connection and the registry."""
+    """Creates and deletes topics, with the connection and the registry of ``keeper``."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
@@ -31,7 +31,7 @@ class TopicCreation:
         return [CreateTopic.answered_by(self.create), DeleteTopic.answered_by(self.delete)]
 
     async def create(self, request: CreateTopic) -> Created:
-        """A topic; the same again is fine, another of the same name is not."""
+        """Create a topic, or do nothing if it exists with the same settings; refused if it has other settings."""
         async with self._creating:
             return await self._create(request.topic, request.position)
 
@@ -49,13 +49,13 @@ class TopicCreation:
                 )
             return Created(known.broker, created=False)
         keeper.check_broker(chosen)
-        if topic.processor or topic.persistent:  # the host refuses what it cannot serve, before anybody sees it
+        if topic.processor or topic.persistent:  # a host may refuse the topic before it is registered
             await self._host(topic, [chosen] if topic.unit == "topic" else keeper.alive())
         await keeper.write(topic_entry(name), topic)
         return Created(chosen, created=True)
 
     async def _host(self, topic: Topic, hosts: list[str]) -> None:
-        """All of them, or none."""
+        """Have the topic hosted by all of these brokers, or by none if one refuses."""
         connection = self._keeper.connection
         asked = (wire.ask(connection, HostTopic(topic), 30.0, broker=broker) for broker in hosts)
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -70,7 +70,7 @@ class TopicCreation:
         if keeper.mover.moving(Key("topic", topic.name, "")):
             raise Moving(f"topic '{topic.name}' is moving; delete it when the move is over")
         await keeper.write(topic_entry(topic.name), None)
-        with contextlib.suppress(BadInput, Unreachable):  # a broker that is away finds out by the registry
+        with contextlib.suppress(BadInput, Unreachable):  # an unreachable broker learns it from the registry
             await wire.ask(keeper.connection, RetireTopic(topic.name), broker=topic.broker)
         return Done()
 

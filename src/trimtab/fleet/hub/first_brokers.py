@@ -1,4 +1,4 @@
-"""Where newcomers go: the rule of first placements over what the keeper knows of brokers."""
+"""Brokers for new clients and topics: applies the rule of first placements to the brokers' loads and capacities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FRESH: Final = 0.3  # weight of the newest report in the average of a broker's l
 
 
 class FirstBrokers:
-    """``reported`` with every report of a broker; ``choose`` for every newcomer."""
+    """Call ``reported`` with every report of a broker, and ``choose`` for every new client or topic."""
 
     def __init__(self, registry: Registry, rule: str) -> None:
         self._registry = registry

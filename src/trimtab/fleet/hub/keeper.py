@@ -1,8 +1,8 @@
-"""The hub's own process: keeps the registry in the key-value store, tells everybody of changes, executes moves.
+"""The keeper, the hub's process: stores the registry in the key-value store, publishes its changes, executes moves.
 
-It is the only writer of the registry, so an agent needs no more than the changes since the revision it has:
-pushed as they happen, and asked for once a second in case one got lost. An agent that cannot reach the hub
-serves from its replica.
+The keeper is the only writer of the registry. So an agent only needs the changes since its own revision. The keeper
+publishes changes as they happen, and agents also ask for them once a second in case one was lost. An agent that cannot
+reach the hub uses its replica.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.keeper")
 DAY_S: Final = 86_400.0
-FORGET_EACH_S: Final = 60.0  # at the most
+FORGET_EACH_S: Final = 60.0  # longest interval of the removal of absent clients
 
 
 def streams() -> list[StreamConfig]:
-    """Those of the fleet itself; channels have their own."""
+    """The streams of the fleet itself; ``Channels`` makes those of channels."""
     return [
         StreamConfig(
             name=TELEMETRY, subjects=[subjects.telemetry(EVERY)], retention=RetentionPolicy.LIMITS,
@@ -74,16 +74,16 @@ def streams() -> list[StreamConfig]:
 
 
 class Keeper:
-    """Answers ``ask.hub.*`` for agents and clients, ``admin.*`` for operators."""
+    """Answers requests to ``ask.hub.*`` from agents and clients, and to ``admin.*`` from operators."""
 
     def __init__(
         self, connection: Nats, executors: int = 16, settings: HubSettings | None = None, system: Nats | None = None
     ) -> None:
         self.connection = connection
-        self._system = system  # to ask the hub's server which brokers are connected
+        self._system = system  # connection for asking the hub's server which brokers are connected
         self.registry = Registry()
         self.presence = Presence(time.monotonic())
-        self.runs: dict[str, str] = {}  # broker -> which run of its agent asked last
+        self.runs: dict[str, str] = {}  # broker -> the run of its agent that synced last
         self.reports: dict[str, BrokerReport] = {}  # broker -> its newest report
         self.mover = Mover(self, executors)
         self.channels = Channels(connection, self.registry, self.write)
@@ -105,7 +105,7 @@ class Keeper:
         for name in await self.keys(self._store):
             await self._load(name)
         await self.channels.start(await self._bucket("positions"))
-        await self.mover.load(moves)  # before anybody is told which topics are in a move
+        await self.mover.load(moves)  # before agents ask which topics are in a move
         own = [Sync.answered_by(self._sync), Register.answered_by(self._register)]
         parts = (self._creation, self._operators, self.channels)
         await wire.serve(self.connection, [*own, *(each for part in parts for each in part.handlers())])
@@ -130,12 +130,15 @@ class Keeper:
             return []
 
     async def _load(self, name: str) -> None:
-        """An entry as it is stored."""
+        """Load an entry from the store."""
         found = await self._store.get(name)
         self.registry.apply(name, read_entry(name, found.value or b"null"), found.revision or 0)
 
     async def write(self, name: str, entry: Entry | Callable[[Any], Entry | None] | None) -> None:
-        """Change the registry, then tell everybody. An entry may be made from the one there when its turn has come."""
+        """Change an entry of the registry, then publish the change.
+
+        If ``entry`` is a function, it is called with the current entry, under the lock, and returns the new one.
+        """
         async with self._writing:
             last = self.registry.at(name)
             if callable(entry):
@@ -144,7 +147,7 @@ class Keeper:
                 revision = await self._store.update(name, write_entry(entry), last=last or None)
             except KeyWrongLastSequenceError:
                 raise BadInput(f"'{name}' was changed by somebody else; is a second keeper running?") from None
-            except (nats.errors.Error, TimeoutError):  # written or not? Look, so that the next write is right
+            except (nats.errors.Error, TimeoutError):  # unknown whether written; reload for the next write
                 with contextlib.suppress(nats.errors.Error, TimeoutError):
                     await self._load(name)
                 raise Unreachable("the registry cannot be written just now", changed=True) from None
@@ -172,7 +175,7 @@ class Keeper:
         return News(news, self.registry.revision, self.alive(), self.mover.topics())
 
     async def _register(self, request: Register) -> Home:
-        """A client has come; it keeps the home it has."""
+        """Register a client; a known client keeps its home."""
         client = names.client_name(request.client)
         known = self.registry.client(client)
         home = known.home if known else self._first_home(request)
@@ -181,27 +184,27 @@ class Keeper:
             if now is None:
                 return ClientEntry(home, request.position, request.returns is not False)
             returns = now.returns if request.returns is None else request.returns
-            return ClientEntry(now.home, request.position or now.position, returns)  # it may have moved meanwhile
+            return ClientEntry(now.home, request.position or now.position, returns)  # the home may have changed
 
         if said(known) != known:
             await self.write(client_entry(client), said)
         return Home(said(self.registry.client(client)).home)
 
     def _first_home(self, request: Register) -> str:
-        """The one it wishes for; or by the rule of first placements; or the broker that it came to."""
+        """A new client's home: the one it asks for, else by the rule of first placements, else its current broker."""
         return request.home if request.wished else self.first_broker(request.position) or request.home
 
     def first_broker(self, position: tuple[float, float] | None) -> str:
-        """A broker for a client or topic that has come just now; empty if none is alive."""
+        """A broker for a new client or topic; empty if none is alive."""
         return self._first.choose(time.monotonic(), self.open_brokers(), position) or ""
 
     def open_brokers(self, besides: str = "") -> list[str]:
-        """Brokers that something may be placed at: alive, and not cordoned unless all are."""
+        """Brokers at which keys may be placed: those alive and not cordoned, or all alive if all are cordoned."""
         alive = [name for name in self.alive() if name != besides]
         return [name for name in alive if name not in self.registry.cordons()] or alive
 
     async def _probe(self, message: Any) -> None:
-        """A client moves and must know that news of its subscription has come here: see ``agent.probe``."""
+        """Answer the probe of a moving client, as agents do: see ``Agent._probe``."""
         if (subject := names.inbox(message.data)) is not None:
             await self.connection.publish(subject, names.HUB.encode())
 
@@ -211,7 +214,7 @@ class Keeper:
             if broker is None:
                 return
             known = self.reports.get(broker)
-            if known is not None and known.at == report.at:  # a further part of it
+            if known is not None and known.at == report.at:  # a further part of the same report
                 known.topics |= report.topics
             else:
                 self.reports[broker] = msgspec.structs.replace(report, links=None, published=None)
@@ -219,7 +222,7 @@ class Keeper:
             self._absent.there(report.links or (), time.monotonic())
 
     async def listen(self) -> None:
-        """For as long as the keeper runs: whether it can hear anybody."""
+        """Check in a loop whether the keeper can receive messages and which brokers are connected."""
         while True:
             hears = True
             try:
@@ -233,12 +236,12 @@ class Keeper:
     # Forgetting.
 
     async def forget_the_absent(self) -> None:
-        """For as long as the keeper runs."""
+        """Remove clients that have been absent too long from the registry, in a loop."""
         while True:
             await asyncio.sleep(min(self._settings.forget_unnamed_s / 2, FORGET_EACH_S))
             for client in self._absent.overdue(self.registry.clients(), self.alive(), time.monotonic()):
                 if not self.mover.moving(Key("client", "", client)):
-                    # What fails is tried again the next time.
+                    # A removal that fails is tried again in the next round.
                     with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):
                         await self.channels.leave(client)
                         await self.write(client_entry(client), None)

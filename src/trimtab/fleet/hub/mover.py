@@ -1,7 +1,7 @@
-"""Executes moves: performs what the state machine of ``migrate.move`` orders, and records every step.
+"""Executes moves: carries out the instructions of the state machine of ``migrate.move``, and records every step.
 
 Each move is a task; at most ``executors`` run at once. The record in the key-value store is written before an
-instruction is carried out, so an executor that dies finds out on its return how far each move had come.
+instruction is carried out. So a restarted executor knows the phase of each move.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.mover")
 PREPARE_S: Final = 15.0
-COPY_S: Final = 600.0  # stored messages may take their time; nobody waits for them
+COPY_S: Final = 600.0  # long, because the topic stays in service while its stored messages are copied
 HAND_OVER_S: Final = 15.0
 DRAIN_S: Final = 10.0
-AGAIN_S: Final = 0.5  # between attempts of what must succeed in the end
-LOOK_S: Final = 0.2  # between looks whether a broker is still there
+AGAIN_S: Final = 0.5  # pause before a step that must succeed is tried again
+LOOK_S: Final = 0.2  # interval of the check whether a broker is alive
 HISTORY: Final = 10_000  # records kept
 
 
 class Mover:
-    """The executor. ``keeper`` gives it the connection and the registry."""
+    """The executor of moves, with the connection and the registry of ``keeper``."""
 
     def __init__(self, keeper: Keeper, executors: int) -> None:
         self._keeper = keeper
@@ -81,20 +81,20 @@ class Mover:
         self._records: dict[str, MoveRecord] = {}  # by id, in order of start
         self._moves: dict[Key, Move] = {}  # under way
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._released: dict[str, Closed | None] = {}  # id -> what the source said of its stream on handing over
+        self._released: dict[str, Closed | None] = {}  # id -> last message and readers of the source's closed stream
         self._ids = itertools.count()
         self._began = f"{time.time_ns() // 1_000_000:x}"
         self._bucket: KeyValue | None = None
 
-    # What is asked for.
+    # Planning and records.
 
     def plan(self, key: Key, target: str) -> Move:
-        """A move that makes sense now, or a refusal that says why not."""
+        """Plan a move of a key and reserve the key; refused, with the reason, if the move is not possible now."""
         registry = self._keeper.registry
         source = registry.check(key)
         topic = registry.topic(key.topic) if key.topic else None
         stateful, durable = topic is not None and topic.stateful, topic is not None and topic.persistent
-        takeover = stateful and not durable and source not in self._keeper.alive()  # its state died with the source
+        takeover = stateful and not durable and source not in self._keeper.alive()  # its state was lost with the source
         identity = f"{self._began}-{next(self._ids)}"
         move = Move(identity, key, source, target, stateful and not takeover, durable, takeover)
         if source == target:
@@ -103,16 +103,16 @@ class Mover:
             raise Moving(f"{key.unit} '{key.name}' is moving already; wait until that is over")
         if move.stateful and source not in self._keeper.alive():
             raise Unreachable(f"topic '{key.topic}' waits for '{source}', where its messages are stored")
-        self._moves[key] = move  # from now on it is moving, though it has not begun
+        self._moves[key] = move  # the key counts as moving before the move starts
         return move
 
     def forget(self, planned: list[Move]) -> None:
-        """These are not started after all."""
+        """Release the keys of planned moves that are not started."""
         for move in planned:
             self._moves.pop(move.key, None)
 
     def plan_drain(self, leaving: str) -> list[Move]:
-        """Everything off a broker, to those that are open."""
+        """Plan moves of all keys from a broker to the open brokers."""
         alive = self._keeper.alive()
         if leaving not in alive:
             raise Unreachable(f"broker '{leaving}' does not answer, so nothing can be taken off it")
@@ -138,7 +138,7 @@ class Mover:
         self._moves[move.key] = move
         try:
             await self._record(move)
-        except BaseException:  # the hub does not answer; nobody must wait for a move that never begins
+        except BaseException:  # the hub's store does not answer, and the move never starts
             self._moves.pop(move.key, None)
             raise
         self._tasks[move.id] = asyncio.create_task(self._run(move, Started()), name=f"move {move.id}")
@@ -155,7 +155,7 @@ class Mover:
         return list(self._records.values())[-most:]
 
     async def load(self, bucket: KeyValue) -> None:
-        """What an earlier executor left."""
+        """Load the records of an earlier executor."""
         self._bucket = bucket
         found = []
         for key in await self._keeper.keys(bucket):
@@ -171,7 +171,7 @@ class Mover:
                 self._moves[move.key] = move
 
     def resume(self) -> None:
-        """Go on with it."""
+        """Continue the unfinished moves of an earlier executor."""
         for move in self._moves.values():
             self._tasks[move.id] = asyncio.create_task(self._run(move, Restarted()), name=f"move {move.id}")
         if self._moves:
@@ -180,21 +180,21 @@ class Mover:
     async def stop(self) -> None:
         await tasks.end(*self._tasks.values())
 
-    # How it is done.
+    # Execution.
 
     async def _run(self, move: Move, event: Event) -> None:
         try:
             while not move.phase.over:
                 async with self._turn:
                     move, event = await self._steps(move, event)
-                if not move.phase.over:  # others may go first while this one waits for a part that is away
+                if not move.phase.over:  # gives its turn to other moves while a process is unreachable
                     await asyncio.sleep(AGAIN_S)
         finally:
             self._released.pop(move.id, None)
             self._tasks.pop(move.id, None)
 
     async def _steps(self, move: Move, event: Event) -> tuple[Move, Event]:
-        """As far as it goes without waiting for a part that is away."""
+        """Carry out steps until the move is over or a process that it needs is unreachable."""
         try:
             while True:
                 before = move.phase
@@ -204,13 +204,13 @@ class Mover:
                     await self._record(move)
                 for instruction in instructions:
                     event = await self._perform(move, instruction)
-                if move.phase.over:  # and only now: who sees it may order the next move
+                if move.phase.over:  # recorded last, because an observer may then order the next move
                     self._moves.pop(move.key, None)
                     await self._record(move)
                     return move, event
                 if not isinstance(event, Succeeded) and move.phase in (Phase.ROLLING_BACK, Phase.ACTIVATING):
                     return move, event
-        except (BadInput, nats.errors.Error, OSError, TimeoutError) as error:  # the hub's store is away for a moment
+        except (BadInput, nats.errors.Error, OSError, TimeoutError) as error:  # the hub's store does not answer
             log.warning("move %s: %r", move, error)
             return move, Restarted()
 
@@ -255,7 +255,7 @@ class Mover:
     async def _order(
         self, broker: str, order: AgentRequest[R], limit_s: float, lost: Event, replies: list[R] | None = None
     ) -> Event:
-        """Have it carried out at a broker; its reply is added to ``replies``."""
+        """Send an order to a broker's agent and return the event. The reply is added to ``replies``."""
         asking = asyncio.create_task(wire.ask(self._keeper.connection, order, limit_s, broker=broker))
         watching = asyncio.create_task(self._gone(broker))
         try:
@@ -274,10 +274,10 @@ class Mover:
         return Succeeded()
 
     async def _gone(self, broker: str) -> None:
-        """Until the agent that was asked can no longer answer: it is away, or it is another one."""
+        """Wait until the broker's current agent can no longer answer: the broker is dead, or its agent restarted."""
         keeper = self._keeper
         while broker not in keeper.runs and not keeper.presence.sure:
-            await asyncio.sleep(LOOK_S)  # this keeper has just started, and nobody has had the time to call
+            await asyncio.sleep(LOOK_S)  # this keeper has just started, and agents have not synced yet
         run = keeper.runs.get(broker)
         while broker in keeper.alive() and keeper.runs.get(broker) == run:
             await asyncio.sleep(LOOK_S)

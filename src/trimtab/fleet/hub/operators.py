@@ -1,4 +1,4 @@
-"""The keeper's part that answers operators: what the registry holds, links, moves."""
+"""The keeper's part that answers operators: registry entries, cordons, link placements, moves."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Operators:
-    """``keeper`` gives it the registry and the executor of moves."""
+    """Answers operators, with the registry and the executor of moves of ``keeper``."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
@@ -128,7 +128,7 @@ class Operators:
     # Moves.
 
     async def _move(self, request: StartMoves) -> Begun:
-        """All are checked before any begins."""
+        """Start moves; all are checked before any starts."""
         keeper = self._keeper
         planned: list[Move] = []
         try:
@@ -140,7 +140,7 @@ class Operators:
         return Begun(await self._start(planned))
 
     async def _start(self, planned: list[Move]) -> list[str]:
-        """One after the other; those that cannot be begun are not under way."""
+        """Start moves in order. If one cannot be started, it and the rest are dropped."""
         mover = self._keeper.mover
         begun: list[str] = []
         try:
@@ -152,7 +152,7 @@ class Operators:
         return begun
 
     async def _drain(self, request: DrainBroker) -> Begun:
-        """It stays empty until it is uncordoned."""
+        """Cordon a broker and move all keys off it; it stays empty until it is uncordoned."""
         self._check_known(request.broker)
         planned = self._keeper.mover.plan_drain(request.broker)
         try:

@@ -1,4 +1,4 @@
-"""What an operator sets of the hub."""
+"""The operator's settings of the hub."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from trimtab.errors import BadKnob
 from trimtab.place.first import RULES
 
-LEAST_S: Final = 5.0  # agents list their clients every two seconds; one list may be late
+LEAST_S: Final = 5.0  # two lists of clients: agents send one every two seconds, and one may be late
 YEARS_S: Final = 10 * 365 * 86_400.0
 
 

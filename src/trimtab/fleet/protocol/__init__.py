@@ -1,1 +1,1 @@
-"""What the processes of a fleet say to each other: subjects, messages, errors, and how they travel."""
+"""The protocol between the processes of a fleet: subjects, requests, messages, errors, and their encoding."""

@@ -1,4 +1,4 @@
-"""What operators ask: of the keeper, of the controller, and of the process that started brokers."""
+"""Requests of operators: to the keeper, to the controller, and to the process that started brokers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Entries(msgspec.Struct, Generic[E]):
     """The registry's entries of one kind by name."""
 
     entries: dict[str, E]
-    alive: list[str]  # brokers
-    heard: list[str]  # of those, brokers that have called since this keeper began
-    reports: dict[str, BrokerReport] = {}  # the newest of each broker, if they were asked for
+    alive: list[str]  # brokers that count as alive
+    heard: list[str]  # brokers that have called this keeper recently
+    reports: dict[str, BrokerReport] = {}  # newest report of each broker, if requested
 
 
 class ListTopics(AdminRequest[Entries[Topic]]):
@@ -61,10 +61,10 @@ class ListBrokers(AdminRequest[Entries[BrokerEntry]]):
 
 
 class ChannelState(ChannelEntry, frozen=True):
-    """A channel as it was declared, and its rows that were too large to be sent."""
+    """A channel as declared, with the number of its result rows that were too large to be sent."""
 
     left_out: int = 0
-    reason: str = ""  # of the newest of these
+    reason: str = ""  # why the newest of these rows was left out
 
 
 class ListChannels(AdminRequest[Entries[ChannelState]]):
@@ -82,7 +82,7 @@ class ListCordons(AdminRequest[Entries[CordonEntry]]):
 
 
 class CordonBroker(AdminRequest[Done]):
-    """Nothing is placed there from now on; what is there stays."""
+    """Place no more keys at a broker; the keys that it has stay."""
 
     verb = "cordon"
     broker: str
@@ -99,7 +99,7 @@ class Count(msgspec.Struct):
 
 
 class DeclareChannels(AdminRequest[Count]):
-    """The channels of an application, all of them; those it has no more end."""
+    """Declare all channels of an application; its channels that are not listed are removed."""
 
     verb = "declare"
     app: str
@@ -109,18 +109,18 @@ class DeclareChannels(AdminRequest[Count]):
 class PlacedLink(msgspec.Struct):
     client: str
     topic: str
-    broker: str  # empty: refused
+    broker: str  # empty: the placement refuses the link
 
 
 class PlaceLinks(AdminRequest[Count]):
-    """Links of topics that are placed by link."""
+    """Place links of topics whose unit is the link."""
 
     verb = "link"
     links: list[PlacedLink]
 
 
 class ForgetBroker(AdminRequest[Done]):
-    """A broker that was removed for good; nothing may be left there."""
+    """Remove a broker from the registry for good; no key may be left there."""
 
     verb = "forget"
     broker: str
@@ -139,7 +139,7 @@ class Begun(msgspec.Struct):
 
 
 class StartMoves(AdminRequest[Begun]):
-    """All are checked before any begins."""
+    """Start moves; all are checked before any starts."""
 
     verb = "move"
     moves: list[MoveOrder]
@@ -159,7 +159,7 @@ class MoveRecords(msgspec.Struct):
 
 
 class ListMoves(AdminRequest[MoveRecords]):
-    """These, or the newest."""
+    """The records of these moves, or of the newest ones."""
 
     verb = "moves"
     changes = False
@@ -167,7 +167,7 @@ class ListMoves(AdminRequest[MoveRecords]):
     most: int = 100
 
 
-# Brokers, asked of the process that starts them.
+# Brokers: requests to the process that starts them.
 
 
 class BrokerUrls(msgspec.Struct):
@@ -189,15 +189,15 @@ class RemoveBroker(AdminRequest[Done]):
 
 
 class ControllerStatus(msgspec.Struct):
-    """What the controller does and what it waits for."""
+    """The state of the controller."""
 
     leader: str
     at: float
     says: str
-    paused: str  # why; empty if it is not
+    paused: str  # reason of the pause; empty if not paused
     findings: list[str]
     why_not: str  # why nothing moves
-    measured: float | None  # when, in seconds since 1970
+    measured: float | None  # time of the last measurement, in seconds since 1970
     load: dict[str, Any] | None
     brokers: dict[str, float]  # load
     at_once: int
@@ -205,7 +205,7 @@ class ControllerStatus(msgspec.Struct):
     left_s: float | None
     leaving: list[str]  # brokers that are being emptied
     waiting: dict[str, str]  # persistent topics -> broker that they wait for
-    cordoned: list[str]  # brokers that nothing is placed at
+    cordoned: list[str]  # brokers at which no keys are placed
     policy: str = ""
 
 
@@ -219,7 +219,7 @@ class Paused(msgspec.Struct):
 
 
 class Pause(AdminRequest[Paused]):
-    """Nothing moves by itself from now on, except keys whose broker is not alive."""
+    """Pause the controller: it moves no keys, except those whose broker is not alive."""
 
     verb = "control.pause"
     reason: str = ""
@@ -236,18 +236,18 @@ class PlanReply(msgspec.Struct, omit_defaults=True):
 
 
 class Rebalance(AdminRequest[PlanReply]):
-    """A plan now, whatever the goals find; carried out with ``apply``."""
+    """Plan now, even if the goals find no fault; the plan is carried out with ``apply``."""
 
     verb = "control.rebalance"
     apply: bool = False
     policy: str | None = None
     budget: float | None = None
     reason: str = ""
-    knobs: dict[str, Any] | None = None  # of the policy
+    knobs: dict[str, Any] | None = None  # the policy's knobs
 
 
 class ApplyMoves(AdminRequest[PlanReply]):
-    """Moves that somebody else has planned, as one plan; carried out with ``apply``."""
+    """Take the caller's moves as one plan; it is carried out with ``apply``."""
 
     verb = "control.apply"
     moves: list[MoveOrder]
@@ -256,7 +256,7 @@ class ApplyMoves(AdminRequest[PlanReply]):
 
 
 class RollBack(AdminRequest[PlanReply]):
-    """Everything that a plan (the last one) has moved back to where it came from."""
+    """Move all keys that a plan (default: the last one) has moved back to their former brokers."""
 
     verb = "control.rollback"
     plan: int | None = None
@@ -264,7 +264,7 @@ class RollBack(AdminRequest[PlanReply]):
 
 
 class EmptyBroker(AdminRequest[PlanReply]):
-    """Every key off a broker, with balance in mind; no other key moves, and none comes."""
+    """Move every key off a broker with regard to balance; no other key moves, and the broker gets no new ones."""
 
     verb = "control.empty"
     broker: str

@@ -1,4 +1,4 @@
-"""What the agent of a broker is asked: by clients, by moves, by operators."""
+"""Requests to the agent of a broker: from clients, from moves, from operators."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ Role = Literal["pub", "sub"]
 
 
 class AddressBook(msgspec.Struct):
-    """Where brokers are."""
+    """The addresses of all brokers."""
 
     brokers: dict[str, list[str]]  # name -> URLs
-    mark: int  # a number that another address book would hardly have
+    mark: int  # checksum of the addresses
 
 
 class Welcomed(AddressBook):
-    """Where brokers are, and where the client is at home."""
+    """The addresses of all brokers, and the client's home."""
 
     home: str
 
 
 class Hello(AgentRequest[Welcomed]):
-    """A client has come, or is at another position now."""
+    """A client has connected, or has a new position."""
 
     verb = "hello"
     client: str
-    home: str | None = None  # where it would like to be at home
+    home: str | None = None  # preferred home
     position: tuple[float, float] | None = None
-    returns: bool | None = None  # whether it has a name to come back under
+    returns: bool | None = None  # whether the application gave it a name, under which it may come back
 
 
 class GetBrokers(AgentRequest[AddressBook]):
@@ -60,7 +60,7 @@ class FindRoute(AgentRequest[FoundRoute]):
 
 
 class Opened(msgspec.Struct):
-    peers: list[str]  # servers that must have heard of a new subscription before an old one may end
+    peers: list[str]  # servers that must know of a new subscription before the old one may end
 
 
 class OpenLink(AgentRequest[Opened]):
@@ -74,11 +74,11 @@ class CloseLink(AgentRequest[Done]):
     verb = "close"
     client: str
     topic: str
-    role: Role | None = None  # None: whatever it does there
+    role: Role | None = None  # None: all roles
 
 
 class RefuseMove(AgentRequest[Done]):
-    """A client cannot leave this broker."""
+    """A client cannot move away from this broker."""
 
     verb = "refuse"
     client: str
@@ -89,15 +89,15 @@ class RefuseMove(AgentRequest[Done]):
 class Known(msgspec.Struct):
     """The answer to a client's report."""
 
-    stale: dict[str, FoundRoute]  # topics that are elsewhere now
+    stale: dict[str, FoundRoute]  # new routes of topics that have moved
     home: str
     home_alive: bool
-    mark: int  # of the newest address book
+    mark: int  # checksum of the newest address book
     known: bool  # whether the hub knows the client
 
 
 class ReportClient(AgentRequest[Known]):
-    """Once a second from every client: what it did, which links it has here, which routes it follows."""
+    """A client's report, once a second: its traffic, its links at this broker, the routes it uses."""
 
     verb = "report"
     client: str
@@ -109,7 +109,7 @@ class ReportClient(AgentRequest[Known]):
 
 
 class FlushTopic(AgentRequest[Done]):
-    """A publisher leaves: answered when what it has sent to the topic's processor is done."""
+    """Answered when all messages that a leaving publisher has sent to the topic's processor are processed."""
 
     verb = "flush"
     client: str
@@ -117,7 +117,7 @@ class FlushTopic(AgentRequest[Done]):
 
 
 class MakeReader(AgentRequest[Done]):
-    """A durable reader of a persistent topic."""
+    """Create a durable reader of a persistent topic."""
 
     verb = "reader"
     client: str
@@ -130,25 +130,25 @@ CLIENTS_MAY_ASK = (
 )  # fmt: skip
 
 
-# Moves. Each of these orders may be given twice.
+# Moves. These orders are idempotent.
 
 
 class Closed(msgspec.Struct):
-    """A stream that takes no more messages."""
+    """A stream that is closed for new messages."""
 
-    last: int  # number of its last message; 0 if it has none
-    read: dict[str, int]  # durable reader -> number of the last message that it has read
+    last: int  # sequence number of its last message; 0 if it has none
+    read: dict[str, int]  # durable reader -> sequence number up to which it has read
 
 
 class HostTopic(AgentRequest[Done]):
-    """A new topic; refused if it cannot be served."""
+    """Host a new topic; refused if it cannot be served."""
 
     verb = "host"
     topic: Topic
 
 
 class WelcomeClient(AgentRequest[Done]):
-    """A client is to come: be ready for all it may publish to."""
+    """Prepare for a client that moves here: serve the processors of all topics it may publish to."""
 
     verb = "welcome"
 
@@ -161,7 +161,7 @@ class PrepareTopic(AgentRequest[Done]):
 
 
 class Released(msgspec.Struct):
-    closed: Closed | None = None  # of a persistent topic
+    closed: Closed | None = None  # the closed stream of a persistent topic
 
 
 class ReleaseTopic(AgentRequest[Released]):
@@ -185,7 +185,7 @@ class TakeState(AgentRequest[Done]):
 
 
 class SourceClosed(AgentRequest[Done]):
-    """The source's stream takes no more messages."""
+    """The source's stream is closed for new messages."""
 
     verb = "closed"
     move: str
@@ -194,7 +194,7 @@ class SourceClosed(AgentRequest[Done]):
 
 
 class ActivateTopic(AgentRequest[Done]):
-    """Open for stored messages."""
+    """Open the target's stream for new messages, or its processor if the source has died."""
 
     verb = "activate"
     topic: str
@@ -203,7 +203,7 @@ class ActivateTopic(AgentRequest[Done]):
 
 
 class RetireTopic(AgentRequest[Done]):
-    """Forget the topic, which is served elsewhere; ``target``: where a move was to bring it."""
+    """Stop hosting a topic that is hosted elsewhere; ``target`` is the target of the move."""
 
     verb = "retire"
     topic: str
@@ -211,7 +211,7 @@ class RetireTopic(AgentRequest[Done]):
 
 
 class ResumeTopic(AgentRequest[Done]):
-    """Serve the topic as before a move that came to nothing."""
+    """Serve the topic again after a move that failed."""
 
     verb = "resume"
     topic: str
@@ -231,7 +231,7 @@ class DrainLinks(AgentRequest[Done]):
 class Pong(msgspec.Struct):
     broker: str
     pid: int
-    hosts: dict[str, bool]  # topic -> whether its processor serves
+    hosts: dict[str, bool]  # topic -> whether its processor is live
 
 
 class Ping(AgentRequest[Pong]):

@@ -1,4 +1,4 @@
-"""The one encoder of everything that processes tell each other or store: JSON, compressed where it is large.
+"""The one encoder of all messages and stored records: JSON, compressed if it is large.
 
 A request and a reply travel in an envelope, ``[VERSION, BODY]`` or ``[VERSION, null, FAILURE]``, whose form is the same
 in all versions of the protocol. Reports, changes of the registry and stored records are read by several versions and by
@@ -22,10 +22,10 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VERSION: Final = 1  # of the protocol; another one whenever an old process would misunderstand a new one
+VERSION: Final = 1  # protocol version; changes whenever an old process would misunderstand a new one
 MAX_MESSAGE: Final = 1 << 20  # bytes; servers are configured to take no more
 MAX_UNPACKED: Final = 1 << 28  # bytes that a compressed message may grow to
-LARGE: Final = 1 << 16  # bytes; more are compressed
+LARGE: Final = 1 << 16  # bytes; a larger message is compressed
 PACKED: Final = b"\x78"  # the first byte of a compressed message, which no JSON begins with
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=encode_hook)
 

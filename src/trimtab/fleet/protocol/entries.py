@@ -1,4 +1,4 @@
-"""What the registry holds: an entry for each topic, client, link, broker and channel; and the record of a move."""
+"""The registry's entries of topics, clients, links, brokers, channels and cordons; and the record of a move."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Placed(Protocol):
 
     @property
     def broker(self) -> str:
-        """Where it is; empty if it is nowhere."""
+        """The broker of the key; empty if it has none."""
 
     def placed_at(self, broker: str) -> Self:
-        """The same elsewhere."""
+        """The same entry with another broker."""
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Topic(msgspec.Struct, frozen=True):
     unit: Unit = "topic"  # what is placed: the topic as a whole, its clients, or each link
     processor: str = ""  # module:function
     spool: int = 0  # messages the processor sees
-    limit_ms: float = 1000.0  # a message may keep the processor busy so long
+    limit_ms: float = 1000.0  # longest processing time of one message
     persistent: bool = False
     replicas: int = 1
 
@@ -66,11 +66,11 @@ class Topic(msgspec.Struct, frozen=True):
 
     @property
     def stateful(self) -> bool:
-        """Whether something must be handed over when it moves."""
+        """Whether the topic has state that must be handed over in a move."""
         return self.unit == "topic" and (self.persistent or bool(self.processor))
 
     def settings(self) -> dict[str, Any]:
-        """All that was asked for when it was created: everything but where it is."""
+        """The settings that the topic was created with; its broker is not among them."""
         return {name: getattr(self, name) for name in self.__struct_fields__ if name != "broker"}
 
     def placed_at(self, broker: str) -> Self:
@@ -84,11 +84,11 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class ClientEntry(msgspec.Struct, frozen=True):
-    """A client that has come to the fleet."""
+    """A registered client."""
 
     home: str
     position: tuple[float, float] | None = None  # latitude and longitude, degrees
-    returns: bool = True  # whether it has a name to come back under
+    returns: bool = True  # whether the application gave it a name, under which it may come back
 
     @property
     def broker(self) -> str:
@@ -101,14 +101,14 @@ class ClientEntry(msgspec.Struct, frozen=True):
 class LinkEntry(msgspec.Struct, frozen=True):
     """The link of a client to a topic that is placed by link."""
 
-    broker: str  # empty: the placement leaves it out
+    broker: str  # empty: the placement refuses the link
 
     def placed_at(self, broker: str) -> Self:
         return msgspec.structs.replace(self, broker=broker)
 
 
 class BrokerEntry(msgspec.Struct, frozen=True):
-    """A broker as its agent tells of it."""
+    """A broker as its agent describes it."""
 
     urls: list[str]
     mesh: str = ""  # its address in the mesh of its area
@@ -131,7 +131,7 @@ class ChannelEntry(msgspec.Struct, frozen=True):
 
 
 class CordonEntry(msgspec.Struct, frozen=True):
-    """Nothing is placed at this broker any more; what is there may stay."""
+    """No more keys are placed at this broker; the keys that it has may stay."""
 
     reason: str
     at: float  # seconds since 1970
@@ -145,7 +145,7 @@ KINDS: Final[dict[str, type[Entry]]] = {
 
 
 def write_entry(entry: Entry | None) -> bytes:
-    """As it is stored. A topic's name is that of its entry, and not told twice."""
+    """The stored form of an entry. A topic's name is left out, because the entry's name contains it."""
     if isinstance(entry, Topic):
         return coding.to_json({"broker": entry.broker} | {k: v for k, v in entry.settings().items() if k != "name"})
     return coding.to_json(entry)
@@ -176,7 +176,7 @@ class Change(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MoveRecord(msgspec.Struct, frozen=True):
-    """How a move has gone so far."""
+    """The progress of a move."""
 
     id: str
     unit: Unit

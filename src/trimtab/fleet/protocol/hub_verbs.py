@@ -1,4 +1,4 @@
-"""What the keeper is asked by agents and clients."""
+"""Requests of agents and clients to the keeper, and the hub's records of channels."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from trimtab.fleet.protocol.request import Done, HubRequest
 
 
 class News(msgspec.Struct):
-    """What an agent must know of the fleet."""
+    """The reply to a sync: changes of the registry, live brokers, moving topics."""
 
     changes: list[Change]
     revision: int
     alive: list[str]
-    moving: list[str]  # topics
+    moving: list[str]  # topics in a move
 
 
 class Sync(HubRequest[News]):
-    """An agent has the registry up to ``revision``: what is news? ``about`` is what it says of itself."""
+    """Get the registry's changes after the agent's ``revision``. ``about`` describes the agent's broker."""
 
     verb = "sync"
     broker: str
     revision: int
     about: BrokerEntry | None = None
-    run: str = ""  # tells one process from the one before it
+    run: str = ""  # identifies the agent's process, to tell it from an earlier one
 
 
 class Created(msgspec.Struct):
     broker: str
-    created: bool  # False: it was there, with the same settings
+    created: bool  # False: the topic existed with the same settings
 
 
 class CreateTopic(HubRequest[Created]):
-    """A topic with an empty broker is hosted by the rule of first placements."""
+    """Create a topic. If its broker is empty, the rule of first placements chooses one."""
 
     verb = "create"
     topic: Topic
@@ -52,12 +52,12 @@ class Home(msgspec.Struct):
 
 
 class Register(HubRequest[Home]):
-    """A client has come; it keeps the home it has."""
+    """Register a client; a known client keeps its home."""
 
     verb = "register"
     client: str
     home: str
-    wished: bool = False  # whether the client has asked for that home
+    wished: bool = False  # whether the client asked for this home
     position: tuple[float, float] | None = None
     returns: bool | None = None
 
@@ -71,7 +71,7 @@ class WantedChannel(msgspec.Struct):
 
 
 class ChannelPlace(msgspec.Struct):
-    """A subscription as the hub has it; results after ``since`` belong to it."""
+    """A subscription at the hub. Its results are those with sequence numbers above ``since``."""
 
     channel: str
     id: str
@@ -79,12 +79,12 @@ class ChannelPlace(msgspec.Struct):
 
 
 class Subscribed(msgspec.Struct):
-    subscriptions: list[ChannelPlace]  # in the order they were asked for
-    position: int  # everything up to this result has been seen by the client
+    subscriptions: list[ChannelPlace]  # in the order of the request
+    position: int  # sequence number up to which the client has seen all results
 
 
 class SubscribeChannels(HubRequest[Subscribed]):
-    """All are checked before any is made."""
+    """Make subscriptions; all are checked before any is made."""
 
     verb = "subscribe"
     client: str
@@ -103,11 +103,11 @@ class UnsubscribeChannels(HubRequest[Done]):
 
 
 class LastResult(msgspec.Struct):
-    last: int  # of all results
+    last: int  # sequence number of the newest result
 
 
 class SeenResults(HubRequest[LastResult]):
-    """A client has had all results up to ``seq``, if it says so; which is the newest?"""
+    """Store that a client has seen all results up to ``seq``, if given; get the newest sequence number."""
 
     verb = "seen"
     client: str
@@ -117,7 +117,7 @@ class SeenResults(HubRequest[LastResult]):
 CLIENTS_MAY_ASK = (CreateTopic, DeleteTopic, SubscribeChannels, UnsubscribeChannels, SeenResults)
 
 
-# What the hub stores for channels.
+# Records that the hub stores for channels.
 
 
 class SubscriberRecord(msgspec.Struct):
@@ -125,27 +125,27 @@ class SubscriberRecord(msgspec.Struct):
 
 
 class BackendRecord(msgspec.Struct):
-    """A subscription is wanted by somebody, or no longer."""
+    """Whether a subscription has subscribers."""
 
     on: bool
     params: dict[str, Any] = {}
 
 
 class ResultRecord(msgspec.Struct):
-    """What one execution of a channel found for one subscription."""
+    """The result of one execution of a channel for one subscription, or a part of it."""
 
     execution: int
     at: str  # ISO 8601
     rows: list[dict[str, Any]]
-    part: int = 0  # a large result comes in several messages
+    part: int = 0  # number of this part, from 0; a large result comes in several messages
     parts: int = 1
-    after: int = 0  # all parts of the same result are stored after this place of the stream
+    after: int = 0  # all parts of the same result are stored after this sequence number
     left_out: int = 0  # rows that were too large to be sent
-    reason: str = ""  # why
+    reason: str = ""  # why the last of these rows was left out
 
 
 class LeftOut(msgspec.Struct):
-    """Of the newest entry of a channel in the data cluster's ledger: rows that were too large to be sent so far."""
+    """The rows of a channel that were too large to be sent so far, from its newest entry in the cluster's ledger."""
 
     left_out: int = 0
     reason: str = ""

@@ -1,4 +1,4 @@
-"""The last stored message of each of many subjects: one question for a thousand of them."""
+"""The last stored message of each of many subjects, with one request per thousand subjects."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
     from nats.aio.msg import Msg
 
-LISTED: Final = 1_000  # subjects in one question; a server answers for 1,024 at most
+LISTED: Final = 1_000  # subjects in one request; a server accepts at most 1,024
 ANSWER_S: Final = 2.0
 THAT_WAS_ALL: Final = "204"
 NONE: Final = "404"
 
 
 async def latest(connection: Nats, stream: str, subjects: Sequence[str]) -> dict[str, Msg]:
-    """Subject -> last message that a stream of the hub has of it; those of which it has none are left out."""
+    """Subject -> its last message in a stream of the hub; subjects without messages are left out."""
     found: dict[str, Msg] = {}
     inbox = connection.new_inbox()
     answers = await connection.subscribe(inbox)

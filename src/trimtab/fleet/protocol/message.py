@@ -26,16 +26,16 @@ _BEFORE: Final = "Nats-Last-Sequence"
 
 @dataclass(slots=True)
 class Message:
-    """What a subscriber or a processor gets."""
+    """A message as a subscriber or a processor receives it."""
 
     topic: str
     data: bytes
-    publisher: str = ""  # empty if a stock client sent it past the door
+    publisher: str = ""  # empty if the message has no stamp: a stock client did not use ``in.TOPIC``
     seq: int = -1  # counts from 1 in each run of the publisher, per topic
     sent_at: float = float("nan")  # seconds since 1970, on the publisher's clock
-    source: str = ""  # whose sequence orders it: the publisher's run, or the processor's
-    number: int = -1  # its place in that sequence
-    origin: str = ""  # the publisher's run; differs from the source in what a processor made
+    source: str = ""  # the source of the sequence that orders it: a run of the publisher, or a processor
+    number: int = -1  # sequence number of that source
+    origin: str = ""  # the publisher's run; differs from ``source`` only in a processor's result
 
     def json(self) -> Any:
         return json.loads(self.data)
@@ -46,7 +46,7 @@ class Message:
 
     @property
     def stamp(self) -> str:
-        """What brings the same identity back; only for a message that has one."""
+        """The message's identity as text, for ``stamped``; only for a message that has one."""
         return f"{self.origin}.{self.seq}.{round(self.sent_at * 1e6)}"
 
     def result_stamp(self, processor: str, number: int) -> str:
@@ -58,7 +58,7 @@ def identified(topic: str, data: bytes, reply: str, headers: Mapping[str, str] |
     """A message as it came, with its identity: by its reply subject if that is a stamp, else by its message id."""
     parts = reply.split(".")
     if len(parts) == 5 and parts[0] == "_t" and len(parts[3]) < 16 and parts[3].isdigit():
-        try:  # nearly always, so not left to stamped()
+        try:  # the usual case, inlined for speed
             number, sent_at = int(parts[3]), int(parts[4]) * 1e-6
         except (ValueError, OverflowError):
             return Message(topic, data)
@@ -70,7 +70,7 @@ def identified(topic: str, data: bytes, reply: str, headers: Mapping[str, str] |
 
 
 def stamped(topic: str, data: bytes, stamp: str) -> Message:
-    """A message with the identity that ``stamp`` (without prefix) gives; anonymous if it is none of ours."""
+    """A message with the identity in ``stamp`` (without prefix); anonymous if the text is not a stamp."""
     parts = stamp.split(".") if _STAMP.fullmatch(stamp) else []
     try:
         if len(parts) == 4:
@@ -87,7 +87,7 @@ def stamped(topic: str, data: bytes, stamp: str) -> Message:
 
 
 def as_reply(stamp: str) -> str:
-    """The reply subject that a stamp travels in; none for a message without one."""
+    """The reply subject that carries a stamp; empty without a stamp."""
     return f"{_PREFIX}{stamp}" if stamp else ""
 
 
@@ -103,13 +103,13 @@ def copied(topic: str, data: bytes, reply: str) -> tuple[str, Message]:
 
 
 def places(headers: Mapping[str, str] | None) -> tuple[int, int]:
-    """Of a stored message: its sequence number in the stream, and that of the one before it of the same subject."""
+    """The sequence number of a stored message, and that of the previous message of the same subject."""
     found = headers or {}
     return int(found.get(_SEQUENCE, 0)), int(found.get(_BEFORE, 0))
 
 
 class Stamper:
-    """Stamps what one run of a client (or of an agent, for stock clients) sends."""
+    """Stamps the messages of one run of a client, or of an agent on behalf of stock clients."""
 
     __slots__ = ("_sent", "source")
 
@@ -123,12 +123,12 @@ class Stamper:
         return self.next_reply(topic)[3:]
 
     def next_reply(self, topic: str) -> str:
-        """The same as the reply subject it travels in."""
+        """The reply subject that carries the stamp of the next message to ``topic``."""
         self._sent[topic] = seq = self._sent.get(topic, 0) + 1
         return f"_t.{self.source}.{seq}.{time.time_ns() // 1000}"
 
     def undo(self, topic: str) -> None:
-        """The message was not sent after all."""
+        """Take back the last number of ``topic``, because the message was not sent."""
         self._sent[topic] -= 1
 
 

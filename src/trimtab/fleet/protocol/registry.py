@@ -1,6 +1,6 @@
-"""What the fleet knows about topics, clients, links and brokers, and the one function over it: ``route``.
+"""A replica of the fleet's registry of topics, clients, links, brokers, channels and cordons.
 
-The hub's key-value store holds it; keeper and agents have a replica each, which this is. An entry is called
+The hub's key-value store holds the registry; the keeper and every agent have a replica. Entry names are
 ``topic.NAME``, ``client.NAME``, ``link.CLIENT.TOPIC``, ``broker.NAME``, ``channel.NAME`` or ``cordon.BROKER``.
 """
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
     E = TypeVar("E", bound=Entry)
 
-GRAVES = 1_000  # clients that were forgotten and are still remembered as such
+GRAVES = 1_000  # tombstones of removed clients that are kept
 
 
 def entry_name(key: Key) -> str:
-    """The entry that says where a key is."""
+    """The name of the entry that contains a key's broker."""
     return ".".join(part for part in (key.unit, key.client, key.topic) if part)
 
 
 def entry_key(name: str) -> Key | None:
-    """The key whose broker an entry says; None if it says nothing of the kind."""
+    """The key whose broker the entry contains; None for other kinds of entries."""
     kind, _, rest = name.partition(".")
     if kind == "topic":
         return Key("topic", rest, "")
@@ -79,22 +79,22 @@ def _placed_at(entry: Entry | None) -> str:
 
 @dataclass(slots=True)
 class Registry(Routing):
-    """A replica. ``revision`` is that of the newest change it has.
+    """A replica of the registry, complete up to ``revision``.
 
-    Agents look something up whenever a client reports, so none of that may take longer the more clients there are.
+    Agents use it for every client's report, so the cost of a lookup must not grow with the number of clients.
     """
 
     revision: int = 0
     _entries: dict[str, tuple[int, Entry | None]] = field(default_factory=dict)
-    _kinds: dict[str, dict[str, Entry]] = field(default_factory=dict)  # those that were not deleted
-    _newest: int = 0  # of all changes, in order or not
-    _graves: dict[str, None] = field(default_factory=dict)  # clients that were forgotten, the first one first
-    count: Counter[str] = field(default_factory=Counter)  # keys that are placed at each broker
+    _kinds: dict[str, dict[str, Entry]] = field(default_factory=dict)  # entries that were not deleted
+    _newest: int = 0  # highest revision of all changes, in order or not
+    _graves: dict[str, None] = field(default_factory=dict)  # tombstones of removed clients, the oldest first
+    count: Counter[str] = field(default_factory=Counter)  # number of keys placed at each broker
 
     def apply(self, name: str, entry: Entry | None, revision: int, *, in_order: bool = True) -> bool:
-        """Take a change over, unless a newer one is here; whether it was news.
+        """Apply a change unless the replica has a newer one. Return whether the entry is different now.
 
-        ``in_order`` says that no earlier change is missing, so that the replica is complete up to this one.
+        ``in_order``: no earlier change is missing, so that the replica is complete up to this one.
         """
         if in_order:
             self.revision = max(self.revision, revision)
@@ -184,13 +184,13 @@ class Registry(Routing):
     def channel(self, name: str) -> ChannelEntry | None:
         return cast("ChannelEntry | None", self.get(channel_entry(name)))
 
-    # Where things are.
+    # Brokers of keys.
 
     def unit_of(self, topic: str) -> Unit:
         return self.topic(topic).unit
 
     def placed(self, key: Key) -> Placed | None:
-        """The entry that says where a key is."""
+        """The entry that contains a key's broker."""
         return cast("Placed | None", self.get(entry_name(key)))
 
     def broker_of(self, key: Key) -> str:
@@ -198,7 +198,7 @@ class Registry(Routing):
         return "" if known is None else known.broker
 
     def keys(self) -> list[tuple[Key, str]]:
-        """All that is placed and can be moved, and where it is."""
+        """All keys that can be moved, with their brokers."""
         found = []
         for kind, entries in self._kinds.items():
             for rest, entry in entries.items():
@@ -208,7 +208,7 @@ class Registry(Routing):
         return found
 
     def check(self, key: Key) -> str:
-        """The broker of a key that can be moved; refused if there is no such thing."""
+        """The broker of a key that can be moved; refused if there is no such key."""
         if key.topic and (unit := self.unit_of(key.topic)) != key.unit:
             raise BadInput(f"topic '{key.topic}' is placed by {unit}, not by {key.unit}; move its {unit} instead")
         if key.client and not key.topic and self.client(key.client) is None:

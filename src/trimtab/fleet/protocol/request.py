@@ -1,4 +1,4 @@
-"""What a request is: a declared type that knows its verb, who answers it, and the type of its reply."""
+"""The base types of requests. A request type declares its verb, the process that answers it, and its reply type."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ R = TypeVar("R")
 
 
 class Done(msgspec.Struct):
-    """The reply to a request that asks for nothing but to be carried out."""
+    """The reply of an order that returns nothing."""
 
 
 class Handler(NamedTuple):
-    """Requests of a type, and what answers them. Made by ``Request.answered_by``."""
+    """A request type and the function that answers it. Made by ``Request.answered_by``."""
 
     request: type[Request[Any]]
     handle: Callable[[Any], Awaitable[Any]]
@@ -31,7 +31,7 @@ class Request(msgspec.Struct, Generic[R]):
 
     @classmethod
     def subject(cls, broker: str = "") -> str:
-        """Where it is sent to; an agent's requests need its broker."""
+        """The subject to send the request to; requests to an agent need its broker."""
         raise NotImplementedError
 
     @classmethod

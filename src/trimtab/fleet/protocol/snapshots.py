@@ -1,4 +1,4 @@
-"""How a measurement of the whole fleet travels: in parts, and a message that tells which parts are the newest one's."""
+"""Messages of a measurement of the whole fleet: its parts, and an index message that lists the newest parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from trimtab.fleet.protocol import coding, subjects
 from trimtab.observe.snapshot import in_parts
 
-SLOTS: Final = 3  # measurements that are there at a time, so that one is not replaced while it is read
+SLOTS: Final = 3  # measurements kept at a time, so that none is replaced while it is read
 
 
 class SnapshotAbout(msgspec.Struct):

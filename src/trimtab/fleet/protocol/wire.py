@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
 CLOSE_S: Final = 5.0  # limit of closing a connection, if its server does not read
-# Bytes that this process has exchanged for the fleet's own purposes: with other processes, and with its server itself.
+# Bytes of the fleet's own traffic that this process has exchanged: with other processes, and with its own server.
 CROSSED: Final[Counter[str]] = Counter(bytes=0, server=0)
-PENDING_BYTES: Final = 8 * 1024 * 1024  # kept for a server that is away
+PENDING_BYTES: Final = 8 * 1024 * 1024  # limit of outgoing bytes buffered while the server is unreachable
 
 
 async def connect(
@@ -47,9 +47,9 @@ async def connect(
     on_error: Callable[[Exception], Awaitable[None]] | None = None,
     on_closed: Callable[[], Awaitable[None]] | None = None,
 ) -> Nats:
-    """A connection to the first of ``servers`` that answers; once it has been made, it comes back by itself for ever.
+    """Connect to the first of ``servers`` that answers. A lost connection is made again without a limit of attempts.
 
-    To that one only: nats-py would go on to any other of those it was told of, and nobody would know where it is.
+    It reconnects to the same server only. Given several servers, nats-py would switch to any of them unnoticed.
     """
     last: list[Exception] = []
 
@@ -104,7 +104,7 @@ async def connect(
 
 
 async def close(connection: Nats) -> None:
-    """For good. nats-py stops half-way if the server is gone, and leaves the tasks of subscriptions behind."""
+    """Close a connection for good. nats-py's own ``close`` leaves subscription tasks behind if the server is gone."""
     subscriptions = list(connection._subs.values())
     with contextlib.suppress(Exception):
         await tasks.within(CLOSE_S, connection.close())
@@ -113,7 +113,7 @@ async def close(connection: Nats) -> None:
 
 
 def _denied(error: Exception) -> bool:
-    """A server says so in the words of the NATS protocol; nats-py has a class for it, and does not always use it."""
+    """Whether the server has denied access. nats-py does not always use its class for this, so the text is checked."""
     return "authorization" in str(error).lower() or isinstance(error, nats.errors.AuthorizationError)
 
 
@@ -127,7 +127,7 @@ def server_name(connection: Nats) -> str:
 
 
 async def ask(connection: Nats, request: Request[R], timeout_s: float = 5.0, *, broker: str = "") -> R:
-    """The reply to a request, which goes to an agent if a ``broker`` is named. What is refused there is raised here."""
+    """Send a request and return the reply; an error reply is raised. ``broker`` names the agent of agent requests."""
     subject = request.subject(broker)
     data = coding.encode_message(request)
     try:
@@ -144,7 +144,7 @@ async def ask(connection: Nats, request: Request[R], timeout_s: float = 5.0, *, 
 
 
 async def tell(connection: Nats, request: Request[Any], *, broker: str = "") -> None:
-    """The same without waiting for a reply; nobody hears whether it was carried out."""
+    """Send a request without waiting for a reply; the caller does not learn whether it was carried out."""
     await connection.publish(request.subject(broker), coding.encode_message(request))
 
 
@@ -190,6 +190,6 @@ async def _handled(message: Msg, kind: type[Request[Any]], handle: Callable[[Any
         log.warning("%s: %r", message.subject, error)
         text = f"it cannot be done just now: {type(error).__name__} {error}"
         raise Unreachable(text, changed=kind.changes) from None
-    except Exception as error:  # a fault of this process; whoever asks should not wait for nothing
+    except Exception as error:  # a fault of this process; the caller should not wait until its timeout
         log.exception("%s failed", message.subject)
         raise BadInput(f"'{message.subject}' failed: {type(error).__name__} {error}") from None

@@ -1,4 +1,4 @@
-"""Where a client reaches each broker."""
+"""The addresses at which a client reaches the brokers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 class Addresses:
-    """As it was told, but for brokers that it reaches under an address of its own."""
+    """URLs by broker: those that the fleet announces, except where the application has given its own."""
 
     def __init__(self, told: dict[str, list[str]], own: dict[str, str]) -> None:
         self._own = {broker: [url] for broker, url in own.items()}
         self._known = told | self._own
-        self.mark = 0  # of all addresses as the fleet has told them last
+        self.mark = 0  # checksum of the newest address book
 
     def learn(self, book: AddressBook) -> None:
-        """A broker that was started anew may be at another address."""
+        """Take over a newer address book; a restarted broker may have another address."""
         self._known |= book.brokers | self._own
         self.mark = book.mark
 

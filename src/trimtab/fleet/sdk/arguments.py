@@ -16,7 +16,7 @@ from trimtab.fleet.sdk.results import ChannelSubscription
 
 T = TypeVar("T")
 SETTINGS: Final = tuple(name for name in Topic.__struct_fields__ if name != "name")
-MOST_BITS: Final = 1024  # of a whole number that a channel's parameter may be
+MOST_BITS: Final = 1024  # size limit of an integer that is a channel's parameter
 
 
 def payload(data: object) -> bytes:
@@ -94,7 +94,7 @@ def listed(value: Iterable[T], what: str) -> list[T]:
 
 
 def topic(name: str, settings: dict[str, Any]) -> Topic:
-    """A topic with these settings; without a broker, that is empty."""
+    """A topic with these settings; its broker is empty if the settings name none."""
     for setting in settings:
         if setting not in SETTINGS:
             raise UnknownName("setting of a topic", setting, SETTINGS)

@@ -1,8 +1,8 @@
 """Joins the parts of a large result, which comes in several messages, into one.
 
-All parts of a result are stored after the results of earlier executions and before those of later ones, nearly always
-in their order; a pipeline that was cut off may store an earlier part after a later one. Each part says how many there
-are, and after which place of the stream the first of them is.
+All parts of a result are stored after the results of earlier executions and before those of later ones. The parts are
+nearly always in order, but an interrupted pipeline may store an earlier part after a later one. Each part contains the
+number of parts and a stream sequence number after which all of them are stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Part:
     """One message of a channel's results."""
 
-    seq: int  # its place in the stream
+    seq: int  # sequence number in the stream
     content: ResultRecord
 
     @property
@@ -33,18 +33,21 @@ class Part:
 
     @property
     def after(self) -> int:
-        """All parts of the same result are stored after this place."""
+        """All parts of the same result are stored after this sequence number."""
         return self.content.after
 
     @property
     def result(self) -> tuple[int, int]:
-        """The same for all parts of a result. A repeated execution whose query has changed may have other parts."""
+        """The identity of the result, equal for all its parts.
+
+        It includes the number of parts, because a repeated execution may give another number if the query has changed.
+        """
         return self.content.execution, self.parts
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """What is to be delivered: a whole result, or a part of one whose other parts are lost."""
+    """A result to deliver: a whole one, or a single part if other parts are lost."""
 
     seq: int
     execution: int
@@ -68,19 +71,19 @@ class Assembled:
 
 @dataclass(slots=True)
 class Assembly:
-    """The parts of one result that have come so far; those of another result take their place."""
+    """The parts received so far of one result. The first part of the next result replaces them."""
 
     _held: dict[int, Part] = field(default_factory=dict)  # by number
 
     def lacks_earlier(self, part: Part) -> bool:
-        """Whether a part before this one should have come by now: this client may have begun in the middle."""
+        """Whether an earlier part of the same result is missing; the client may have subscribed in the middle."""
         held = self._held if self._is_of(part) else {}
         return part.parts > 1 and any(number not in held for number in range(part.number))
 
     def add(self, part: Part, earlier: Sequence[Part] = ()) -> list[Assembled]:
-        """What can be delivered now that this part has come, and ``earlier`` ones of the same result were found."""
+        """Add a part, and the ``earlier`` parts of the same result that were fetched. Return what can be delivered."""
         ready: list[Assembled] = []
-        if self._held and not self._is_of(part):  # of the result before, no more parts come
+        if self._held and not self._is_of(part):  # no more parts of the previous result will come
             ready = [Assembled.of([each], each.number + 1, each.parts) for _, each in sorted(self._held.items())]
             self._held.clear()
         if part.parts == 1:

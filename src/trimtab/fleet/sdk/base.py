@@ -1,4 +1,4 @@
-"""Where a client asks its questions and hears the news: a connection to its home, wherever that is."""
+"""A client's base connection, for requests and notifications: to its home, or to another broker after a failover."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Base:
-    """What is heard here goes along when the base changes."""
+    """The base connection. Its subscriptions are made again when the connection changes."""
 
     def __init__(self, client: str) -> None:
-        self.usable = False  # inside the client's ``async with``
+        self.usable = False  # whether the client is inside its ``async with``
         self._client = client
         self._wire: Wire | None = None
         self._ears: dict[str, tuple[Heard, Any]] = {}  # subject -> callback, subscription
@@ -38,7 +38,7 @@ class Base:
         return self.wire.nats
 
     def check_new(self) -> None:
-        """A client is entered once."""
+        """Refuse a client that was entered before."""
         if self._wire is not None:
             raise BadInput(f"client '{self._client}' has been entered before; trimtab.connect makes another one")
 
@@ -48,11 +48,11 @@ class Base:
             raise BadInput(f"client '{self._client}' was used {when}; use it inside async with")
 
     def close(self) -> None:
-        """Nothing can be asked any more."""
+        """Refuse all further use."""
         self.usable = False
 
     async def settle(self, wire: Wire) -> None:
-        """From now on it is there."""
+        """Use this connection from now on, and subscribe again over it."""
         self._wire = wire
         self.usable = True
         for subject, (heard, _) in list(self._ears.items()):
@@ -64,5 +64,5 @@ class Base:
     async def stop_hearing(self, subject: str) -> None:
         _, subscription = self._ears.pop(subject, (None, None))
         if subscription is not None:
-            with contextlib.suppress(Exception):  # it may have ended with its connection
+            with contextlib.suppress(Exception):  # the subscription may have ended with its connection
                 await subscription.unsubscribe()

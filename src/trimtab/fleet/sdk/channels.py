@@ -1,4 +1,4 @@
-"""The part of a client that subscribes to channels: what it follows, and how far it has come."""
+"""The part of a client that subscribes to channels: its subscriptions, and its position in the stream of results."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.client")
 ANSWER_S: Final = 60.0  # the hub stores every subscription before it answers
-AT_ONCE: Final = 32  # requests for what was missed
-LOOK_S: Final = 5.0  # between looks for results that got lost on the way and were followed by none; per 100 of them
+AT_ONCE: Final = 32  # concurrent fetches of missed results
+LOOK_S: Final = 5.0  # interval of the check for missing trailing results; this much longer per 100 subscriptions
 
 
 class ChannelClient:
-    """Every result once and in order; what came while the client was away, too, if it returns under its name."""
+    """Delivers every result once and in order, to named clients also those stored while the client was away."""
 
     def __init__(self, client: str, base: Base, *, returns: bool) -> None:
         self._client = client
         self._base = base
         self._returns = returns
         self._followed: dict[str, Followed] = {}  # by subject
-        self._told = -1  # the position that was told to the hub last
-        self._position = -1  # the furthest result that has been delivered
-        self._under_way = 0  # results that are being delivered, or fetched
-        self._missed = 0  # times that a result could not be fetched
-        self._caught_up: object = None  # the state since which no result can have been missed
-        self._looked = 0  # everything up to this result was looked for
-        self._look_at = 0.0  # when to look again
+        self._told = -1  # position last reported to the hub
+        self._position = -1  # highest sequence number of a delivered result
+        self._under_way = 0  # deliveries and fetches in progress
+        self._missed = 0  # number of times that a result could not be fetched
+        self._caught_up: object = None  # ``_state`` at the last complete catch-up
+        self._looked = 0  # sequence number up to which missing results were fetched
+        self._look_at = 0.0  # event loop time of the next check
 
     def __bool__(self) -> bool:
         return bool(self._followed)
 
     async def subscribe(self, wanted: Sequence[Wanted]) -> list[ChannelSubscription]:
-        """All of them, or none if the hub refuses one."""
+        """Make all subscriptions, or none if the hub refuses one."""
         made: list[ChannelSubscription] = []
         try:
             fresh = await self._subscribe(wanted, made)
@@ -71,7 +71,7 @@ class ChannelClient:
         return made
 
     async def _subscribe(self, wanted: Sequence[Wanted], made: list[ChannelSubscription]) -> list[Followed]:
-        """Add the subscriptions to ``made``; those that this client did not follow before."""
+        """Add the subscriptions to ``made``. Return those that this client did not follow before."""
         fresh: list[Followed] = []
         for at in range(0, len(wanted), MOST):
             some = wanted[at : at + MOST]
@@ -90,13 +90,13 @@ class ChannelClient:
         return fresh
 
     async def renew(self) -> None:
-        """The hub has forgotten this client, which was away for long: subscribe again to all it follows."""
+        """Make all subscriptions again, after the hub has removed this client because of a long absence."""
         known = list(self._followed.values())
         for at in range(0, len(known), MOST):
             asked = [WantedChannel(each.channel, as_json(each.takers[0].params)) for each in known[at : at + MOST]]
             await wire.ask(self._base.nats, SubscribeChannels(self._client, asked), ANSWER_S)
         self._told = -1
-        self._missed += 1  # look for what has come meanwhile
+        self._missed += 1  # triggers a fetch of the results stored meanwhile
 
     async def _follow(self, followed: Followed) -> None:
         self._followed[followed.subject] = followed
@@ -104,7 +104,7 @@ class ChannelClient:
         async def heard(raw: Any) -> None:
             try:
                 await self._count(followed, followed.came(raw, self._base.nats))
-            except (nats.errors.Error, TimeoutError, OSError) as error:  # what is missing is fetched when it can be
+            except (nats.errors.Error, TimeoutError, OSError) as error:  # fetched at a later check
                 log.debug("channel %s: %r", followed.channel, error)
                 self._missed += 1
 
@@ -138,7 +138,7 @@ class ChannelClient:
             await wire.ask(self._base.nats, UnsubscribeChannels(self._client, listed), ANSWER_S)
 
     async def leave(self) -> None:
-        """The client is closed: for good, or until it returns under its name."""
+        """Close all subscriptions. A client without a name unsubscribes; a named one reports its position."""
         known = list(self._followed.values())
         with contextlib.suppress(BadInput, nats.errors.Error, OSError):
             if known and not self._returns:
@@ -150,7 +150,7 @@ class ChannelClient:
                 each.end()
 
     async def tell_position(self, timeout_s: float = 1.0) -> None:
-        """After a connection was made anew, fetch what was missed; then tell the hub how far this client has come."""
+        """Fetch missed results after a reconnect and at intervals; then report this client's position to the hub."""
         base, now = self._base, self._state()
         clock = asyncio.get_running_loop().time()
         if now != self._caught_up or clock >= self._look_at:
@@ -161,20 +161,20 @@ class ChannelClient:
                 self._caught_up, self._looked = now, last
             self._look_at = clock + LOOK_S * (1 + len(self._followed) / 100)
         position = self._position
-        # Results come in the order of their stream over one connection, and wake those who take them in that order;
-        # and gaps are filled before what follows them. So when all that were woken have begun and none is under way,
-        # the furthest that was delivered is as far as the client has come.
+        # Results arrive over one connection in stream order, and their handlers start in that order. A gap is filled
+        # before the result after it is delivered. So once all handlers have started and none is in progress, every
+        # result up to the highest delivered one has been delivered.
         await asyncio.sleep(0)
         if position > self._told and not self._under_way and now == self._state():
             await wire.ask(base.nats, SeenResults(self._client, position), timeout_s)
             self._told = position
 
     def _state(self) -> object:
-        """Another one whenever a result may have been missed."""
+        """A value that changes whenever a result may have been missed."""
         return self._base.wire, self._base.nats.stats["reconnects"], self._missed
 
     async def _catch_up(self, some: list[Followed]) -> bool:
-        """Fetch what may have been missed of these; whether all of it came."""
+        """Fetch the missed results of these subscriptions. Return False if some could not be fetched."""
         turn = asyncio.Semaphore(AT_ONCE)
 
         async def one(followed: Followed) -> None:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.client")
 REPORT_S: Final = 1.0
-REFUGE_S: Final = 0.3  # a home may be away for so long before another broker is looked for
-LEAVE_S: Final = 5.0  # a callback may take so long for what has arrived when its client is closed
+REFUGE_S: Final = 0.3  # time without a connection to the home broker after which the client fails over
+LEAVE_S: Final = 5.0  # limit per subscription for delivering the received messages when the client is closed
 TICK_S: Final = 0.05
 
 
@@ -57,11 +57,11 @@ def connect(
     position: tuple[float, float] | None = None,
     addresses: dict[str, str] | None = None,
 ) -> Client:
-    """A client of the fleet whose client file (or the folder it is in) is ``fleet``; use it with ``async with``.
+    """Make a client of a fleet; use it with ``async with``. ``fleet`` is the path of the client file or of its folder.
 
-    ``name`` stays the same over restarts if the client should keep its home; ``home`` is the broker it would
-    like at first; ``position`` is latitude and longitude in degrees; ``addresses`` are URLs by broker, where
-    this client reaches brokers under other addresses than they know themselves by.
+    A client keeps its home broker across restarts if it uses the same ``name`` each time. ``home`` is the preferred
+    first home broker. ``position`` is latitude and longitude in degrees. ``addresses`` maps brokers to URLs and
+    overrides the addresses that the brokers announce.
     """
     return Client(client_file.read(fleet), name, home, position, addresses)
 
@@ -92,12 +92,15 @@ class Client:
 
     @property
     def moves(self) -> int:
-        """Routes that were changed while in use."""
+        """Number of times that a route changed while it was in use."""
         return self._routes.moves
 
     @property
     def serving(self) -> str:
-        """The broker that this client is served by now, which is another than its home while that is away."""
+        """The broker that serves this client now: its home, or another broker while the home is unreachable.
+
+        Empty while the client has no connection.
+        """
         return self._base.wire.broker if self._base.usable and self._base.nats.is_connected else ""
 
     async def __aenter__(self) -> Client:
@@ -113,7 +116,7 @@ class Client:
             self.home = welcomed.home
             base.users.add(self)
             if self.home != base.broker:
-                with contextlib.suppress(Unreachable):  # a home that is away; anybody can answer questions
+                with contextlib.suppress(Unreachable):  # the home is unreachable; any agent answers requests
                     better = await self._wires.to(self.home, self)
                     await self._wires.let_go(base, self)
                     base = better
@@ -135,20 +138,20 @@ class Client:
         await asyncio.gather(*leaving, return_exceptions=True)
         up = [each for each in self._wires if each.nats.is_connected]
         await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True)
-        await self._background.end()  # what the answers have started
-        self._base.close()  # not before: a callback may publish while the last messages are delivered
+        await self._background.end()  # tasks that the replies to the last reports started
+        self._base.close()  # last, because a callback may publish while the last messages are delivered
         await self._wires.close()
 
     # Topics.
 
     async def move_to(self, position: tuple[float, float]) -> None:
-        """The client is somewhere else now: latitude and longitude in degrees."""
+        """Tell the fleet the client's new position: latitude and longitude in degrees."""
         place = arguments.position(position)
         await self._base.wire.ask(Hello(self.name, position=place))
         self.position = place
 
     async def create_topic(self, name: str, **settings: Any) -> str:
-        """Create a topic, or find that it exists with the same settings; where it is hosted.
+        """Create a topic, or do nothing if it exists with the same settings. Return the broker that hosts it.
 
         Settings: ``broker``, ``unit`` (topic, client or link), ``processor`` (module:function), ``spool``,
         ``limit_ms``, ``persistent``, ``replicas``.
@@ -157,7 +160,7 @@ class Client:
         return (await wire.ask(self._base.nats, CreateTopic(topic, self.position), 35.0)).broker
 
     async def topic(self, name: str) -> Topic | None:
-        """What is known of a topic; None if there is none of that name."""
+        """The registry's entry of a topic; None if there is no topic of that name."""
         try:
             return (await self._base.wire.ask(FindRoute(self.name, names.topic_name(name)))).topic
         except UnknownName as error:
@@ -179,8 +182,8 @@ class Client:
     # Messages.
 
     async def publish(self, topic: str, data: bytes | bytearray | memoryview | str) -> None:
-        """Send a message. To a persistent topic, this returns when the message is stored, and not before."""
-        # A message that is refused must not use up a number: subscribers would wait for it.
+        """Send a message. For a persistent topic, return only when the message is stored."""
+        # A refused message must not use up a sequence number: subscribers would wait for the missing number.
         if type(data) is not bytes:
             data = arguments.payload(data)
         if not self._base.usable or type(topic) is not str:
@@ -206,10 +209,11 @@ class Client:
     async def subscribe(
         self, topic: str, callback: Callback, *, durable: str | None = None, pending: int = PENDING_MESSAGES
     ) -> Delivery:
-        """Call ``callback`` with every message, one at a time: a function, or a coroutine function.
+        """Call ``callback``, a function or a coroutine function, with every message, one at a time.
 
-        With ``durable``, of a persistent topic: from the oldest stored message on, or from where the reader
-        of that name was. A message counts as read when the callback returns; one that raises comes again.
+        ``durable`` names a durable reader of a persistent topic. A new reader starts at the oldest stored message,
+        an existing one at its last position. A message counts as read when the callback returns. If the callback
+        raises an exception, the message is delivered again.
         """
         self._base.check_usable()
         names.topic_name(topic)
@@ -225,13 +229,13 @@ class Client:
         await self._routes.unsubscribe(arguments.subscription(subscription))
 
     async def flush(self) -> None:
-        """Until the brokers have everything that was published."""
+        """Wait until the brokers have received every published message."""
         self._base.check_usable()
         for each in self._wires:
             await each.nats.flush()
 
     async def dead_letters(self, topic: str, callback: Any) -> None:
-        """Call ``callback(data, reason)`` with every message of a topic that its processor failed on."""
+        """Call ``callback(data, reason)`` with every message that the topic's processor failed on."""
         arguments.callback(callback)
 
         async def heard(raw: Any) -> None:
@@ -247,16 +251,20 @@ class Client:
     async def subscribe_channel(
         self, name: str, callback: Callable[[Result], Any] | None = None, /, **params: Any
     ) -> ChannelSubscription:
-        """Results of a channel for these parameters: to ``callback``, or by iterating over what is returned.
+        """Subscribe to a channel's results for these parameters.
 
-        A client that was given a name gets what came while it was away when it subscribes again.
+        Results go to ``callback``; without a callback, iterate over the returned subscription. A named client that
+        subscribes again also gets the results that were stored while it was away.
         """
         return (await self.subscribe_channels([(name, callback, params)]))[0]
 
     async def subscribe_channels(
         self, wanted: Sequence[tuple[str, Callable[[Result], Any] | None, dict[str, Any]]]
     ) -> list[ChannelSubscription]:
-        """Many at once: channel, callback, parameters of each. The same one twice is answered twice."""
+        """Subscribe to many channels in one request; each item is channel, callback and parameters.
+
+        An item that is listed twice gives two subscriptions.
+        """
         checked = [arguments.wanted_channel(each) for each in arguments.listed(wanted, "subscriptions to channels")]
         return await self._channels.subscribe(checked)
 
@@ -264,7 +272,7 @@ class Client:
         await self.unsubscribe_channels([subscription])
 
     async def unsubscribe_channels(self, subscriptions: Iterable[ChannelSubscription]) -> None:
-        """Many at once."""
+        """End many subscriptions to channels in one request."""
         some = arguments.listed(subscriptions, "subscriptions to channels")
         await self._channels.unsubscribe([arguments.channel_subscription(each) for each in some])
 
@@ -274,7 +282,7 @@ class Client:
         return Hello(self.name, home, self.position, self._returns)
 
     async def _introduce(self) -> None:
-        """This client was away for so long that the fleet has forgotten it."""
+        """Register again, after the fleet has removed this client from the registry because of a long absence."""
         with contextlib.suppress(BadInput, nats.errors.Error, OSError):
             await self._base.wire.ask(self._hello(self.home))
             await self._channels.renew()
@@ -301,10 +309,10 @@ class Client:
         await self._settle_at(new, old)
 
     async def _take_refuge(self) -> None:
-        """The home is away: be served by another broker until it is back, or until this client has another one."""
+        """Fail over to another broker until the home is back or the client is given another home."""
         old, away = self._base.wire, self._base.wire.broker
         others = [broker for broker in self._addresses if broker != away]
-        random.shuffle(others)  # or all who were there would run to the same one
+        random.shuffle(others)  # spreads the clients of the lost broker over the others
         for broker in others:
             with contextlib.suppress(BadInput, nats.errors.Error, OSError):
                 new = await self._wires.to(broker, self, wait_s=REFUGE_S)
@@ -316,7 +324,7 @@ class Client:
                 return
 
     async def _settle_at(self, new: Wire, old: Wire) -> None:
-        """Ask and hear there; links to topics placed by client go along."""
+        """Make ``new`` the base connection, and move the routes of topics placed by client to its broker."""
         if new is not old:
             await self._base.settle(new)
             if self._channels:
@@ -354,7 +362,7 @@ class Client:
     async def _mend(self) -> None:
         await self._routes.mend()
         if self._wires.is_gone(self._base.wire):
-            with contextlib.suppress(BadInput, Unreachable):  # then at the next report
+            with contextlib.suppress(BadInput, Unreachable):  # tried again at the next report
                 await self._base.settle(await self._wires.to(self.home, self))
 
     async def _report_to(self, to: Wire) -> None:

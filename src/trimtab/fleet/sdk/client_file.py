@@ -1,4 +1,4 @@
-"""The file that an application needs to reach a fleet: where it is, and what is in it."""
+"""The client file, which an application needs to reach a fleet: its location and its content."""
 
 from __future__ import annotations
 

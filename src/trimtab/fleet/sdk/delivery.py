@@ -1,4 +1,4 @@
-"""What a live subscription and a durable reader have in common: order, counts, the callback, the report."""
+"""The base class of live subscriptions and durable readers: order, counts, the callback, the report."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ log = logging.getLogger("trimtab.client")
 
 
 class Delivery(ABC):
-    """Messages of one topic, each once and in order, to one callback."""
+    """Delivers the messages of one topic to one callback, each once and in order."""
 
     def __init__(self, topic: str, callback: Callback, catchup: Catchup) -> None:
         self.topic = topic
-        self.received = 0  # messages given to the callback
-        self.dropped = 0  # messages that did not fit in memory, because the callback is too slow
-        self.errors = 0  # exceptions of the callback
+        self.received = 0  # messages passed to the callback
+        self.dropped = 0  # messages dropped at the limit of pending messages, because the callback is too slow
+        self.errors = 0  # exceptions raised by the callback
         self._callback = callback
         self._catchup = catchup
         self._waits = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
             getattr(callback, "__call__", None)  # noqa: B004  # an object with an async __call__
         )
-        self._turn = asyncio.Lock()  # one message at a time
+        self._turn = asyncio.Lock()  # held while a message is delivered: one at a time
         self._bytes = 0
         self._delays: list[float] = []  # since the last report
-        self._told = (0, 0)  # messages and bytes of all reports so far
+        self._told = (0, 0)  # messages and bytes counted in all reports so far
 
     @property
     def missed(self) -> int:
-        """Messages that were numbered and never came."""
+        """Messages that never arrived, found by gaps in the sequence numbers."""
         return self._catchup.missed
 
     @property
@@ -52,42 +52,42 @@ class Delivery(ABC):
         """Copies that were recognised and dropped."""
         return self._catchup.duplicates
 
-    # What the client tells it. A reader that needs no part of it leaves it out.
+    # Called by the client. A subclass overrides the optional ones that it needs.
 
     @abstractmethod
     async def listen(self, broker: str, connection: Nats) -> None:
-        """Get messages from this broker too."""
+        """Receive messages from this broker too."""
 
     def joined(self, broker: str) -> None:  # noqa: B027  # a reader leaves it out
-        """The broker has confirmed it."""
+        """The broker has confirmed the link."""
 
     @abstractmethod
     async def leave(self, broker: str) -> None:
-        """No longer from this broker; what has arrived is still delivered."""
+        """Stop receiving from this broker; messages that have arrived are still delivered."""
 
     @abstractmethod
     async def leave_all(self) -> None:
-        """Nor from any."""
+        """Stop receiving from all brokers."""
 
     @abstractmethod
     def lost(self, broker: str) -> None:
-        """The connection to this broker is gone."""
+        """The connection to this broker is lost for good."""
 
     def owns(self, subscription: object) -> bool:
-        """Whether this subscription of nats-py is one of its own."""
+        """Whether this nats-py subscription belongs to this delivery."""
         return False
 
     async def drop(self, raw: Any) -> None:  # noqa: B027
-        """nats-py had no room for a message."""
+        """nats-py has dropped a message because too many are pending."""
 
     @abstractmethod
     async def tick(self) -> None:
-        """A few times a second."""
+        """Called a few times a second."""
 
-    # What they share.
+    # Shared by the subclasses.
 
     async def _call(self, message: Message) -> bool:
-        """Give a message to the callback; whether it took it."""
+        """Pass a message to the callback. Return False if the callback raised an exception."""
         self.received += 1
         self._bytes += len(message.data)
         self._delays.append(time.time() - message.sent_at)
@@ -105,9 +105,9 @@ class Delivery(ABC):
         return True
 
     def take_report(self) -> TopicReport:
-        """What was delivered since the last time."""
+        """The report of messages delivered since the last call."""
         delays, self._delays = self._delays, []
         report = TopicReport(out_msgs=self.received - self._told[0], out_bytes=self._bytes - self._told[1])
         self._told = (self.received, self._bytes)
-        report.latency.add_many([delay for delay in delays if delay >= 0.0])  # neither NaN nor clocks that disagree
+        report.latency.add_many([delay for delay in delays if delay >= 0.0])  # without NaN and clock errors
         return report

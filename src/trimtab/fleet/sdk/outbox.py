@@ -1,10 +1,10 @@
 """Publishing to a persistent topic: every message is repeated until it is stored, in order.
 
-Messages are pipelined. When the topic moves, all that are open are sent again at once, for its new store is
-there by then. When one is refused, or not answered, the oldest goes first and alone until it is acknowledged, then
-the rest follow: so a store that comes up in the middle cannot take a later message before an earlier one. (Should
-it come up in the middle of what is sent after a move, readers put the order right by the messages' numbers.) The
-message id makes repeating harmless.
+Messages are pipelined. When the topic moves, all unacknowledged messages are sent again at once, because the new store
+exists by then. When a message is refused or not acknowledged, only the oldest one is sent until it is acknowledged;
+then the rest follow. So a store that starts in between cannot store a later message before an earlier one. If the store
+starts while messages are sent again after a move, readers restore the order by sequence number. Repeating a message is
+harmless because the store drops a second message with the same id.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.protocol.entries import Topic
 
-AGAIN_S: Final = 0.5  # without an answer for so long, it is sent again
-SOON_S: Final = 0.02  # after an answer that nobody stores it just now
-HEADER_ROOM: Final = 512  # bytes of a message that its header may need
-WINDOW: Final = 2048  # messages on their way; more wait for their turn
+AGAIN_S: Final = 0.5  # time without an acknowledgement after which a message is sent again
+SOON_S: Final = 0.02  # pause after a refusal, before the message is sent again
+HEADER_ROOM: Final = 512  # bytes of the server's message limit that are reserved for the header
+WINDOW: Final = 2048  # unacknowledged messages at a time; further publishers wait
 
 
 @dataclass(slots=True)
@@ -42,29 +42,30 @@ class _Entry:
 
 
 class Outbox:
-    """What one client has published to one persistent topic and is not yet known to be stored."""
+    """The messages that one client has published to one persistent topic and that are not acknowledged yet."""
 
     def __init__(self, topic: Topic, start: Callable[[Any], Any]) -> None:
         self._topic = topic.name
         self._nats: Nats | None = None
         self._subject = ""
         self._inbox = ""
-        self._aims = 0  # how often the aim has changed; an answer tells which one it belongs to
+        self._aims = 0  # number of changes of the aim; an acknowledgement names the aim that it answers
         self._numbers = itertools.count()
         self._entries: dict[int, _Entry] = {}  # in the order of publication
-        self._aimed = asyncio.Event()  # anew: all that are open are to be sent again
-        self._careful = False  # only the oldest is on its way
+        self._aimed = asyncio.Event()  # set when the aim has changed and all entries must be sent again
+        self._careful = False  # whether only the oldest entry is sent
         self._refused = False
-        self._next: tuple[Nats, int] | None = None  # the connection to use when messages up to that one are stored
+        self._next: tuple[Nats, int] | None = None  # next connection, used once messages up to this are stored
         self._wake = asyncio.Event()
         self._room = asyncio.Semaphore(WINDOW)
         self._runner: asyncio.Task[None] | None = None
         self._start = start
 
     def aim(self, nats: Nats, subject: str) -> None:
-        """From now on to this subject, over this connection.
+        """Send to this subject over this connection from now on.
 
-        If only the connection is another, what is on its way is waited for, so that nothing overtakes it.
+        If only the connection changes, the new one is used after all sent messages are acknowledged. So no message
+        overtakes an earlier one.
         """
         if subject == self._subject and self._entries and not self._careful:
             self._next = (nats, next(reversed(self._entries))) if nats is not self._nats else None
@@ -83,7 +84,7 @@ class Outbox:
         self._wake.set()
 
     def end(self, error: Exception) -> None:
-        """The topic is no more."""
+        """Fail all unacknowledged messages with ``error``, because the topic was deleted."""
         for entry in self._entries.values():
             if not entry.stored.done():
                 entry.stored.set_exception(error)
@@ -114,7 +115,7 @@ class Outbox:
         if nats is None or not self._inbox:
             return
         reply = f"{self._inbox}.{self._aims}-{number}"
-        with contextlib.suppress(Exception):  # no answer comes, and it is sent again
+        with contextlib.suppress(Exception):  # without an acknowledgement the message is sent again
             await nats.publish(self._subject, entry.data, reply, headers={MESSAGE_ID: entry.stamp})
 
     async def _run(self) -> None:
@@ -134,7 +135,7 @@ class Outbox:
                 await self._transmit_all()
             elif first is None:
                 self._careful = False
-            elif first == oldest or self._careful:  # no progress since the last look
+            elif first == oldest or self._careful:  # no progress since the last round
                 self._careful = True
                 if self._next is not None:
                     self._take_aim(self._next[0], self._subject)

@@ -1,7 +1,7 @@
-"""Pulls stored messages of one consumer over one connection, as they come, and ends without leaving any behind.
+"""Pulls stored messages of one consumer over one connection, and loses none when it ends.
 
-nats-py's ``fetch`` returns batches and loses what it holds when it is cancelled; such messages would only come
-again when the acknowledgement is overdue, half a minute later.
+nats-py's ``fetch`` returns batches and loses the messages it holds when it is cancelled. The server would deliver those
+messages again only after the acknowledgement limit (``ACK_S``).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.client")
 BATCH: Final = 512
-EXPIRES_S: Final = 1.0  # of one request
-AGAIN_S: Final = 0.03  # after an answer that there is no such consumer (yet)
-GONE: Final = ("404", "409", "503")  # no messages, consumer deleted, nobody there
+EXPIRES_S: Final = 1.0  # lifetime of one request
+AGAIN_S: Final = 0.03  # pause after the server has answered that the consumer does not exist (yet)
+GONE: Final = ("404", "409", "503")  # status codes: no messages, consumer deleted, no responders
 
 
 class Puller:
-    """Reads until ``finish`` or ``abandon``."""
+    """Pulls messages until ``finish`` or ``abandon`` is called."""
 
     def __init__(
         self, topic: str, broker: str, durable: str, connection: Nats, receive: Callable[[Msg], Awaitable[None]]
@@ -42,18 +42,18 @@ class Puller:
         self._next = f"$JS.{broker}.API.CONSUMER.MSG.NEXT.{names.stream(topic)}.{durable}"
         self._info = f"$JS.{broker}.API.CONSUMER.INFO.{names.stream(topic)}.{durable}"
         self._receive = receive
-        self._sure = False  # whether the consumer is known to be there; nobody answers for one that is not
+        self._sure = False  # whether the consumer is known to exist; a request to a missing one gets no answer
         self._finishing = self._abandoned = False
-        self._requests: set[_Request] = set()  # whose end has not been seen
+        self._requests: set[_Request] = set()  # requests whose end has not been seen
         self._task = asyncio.create_task(self._run())
 
     async def finish(self) -> None:
-        """Ask for no more, and take what was asked for."""
+        """Send no more requests, and receive the messages of the open ones."""
         self._finishing = True
         await asyncio.gather(self._task, return_exceptions=True)
 
     def abandon(self) -> None:
-        """The messages are read elsewhere; only the one being read is finished."""
+        """Stop at once, because the messages are read elsewhere; only the message in progress is finished."""
         self._finishing = self._abandoned = True
         for request in self._requests:
             request.end()
@@ -61,15 +61,15 @@ class Puller:
     async def _run(self) -> None:
         while not self._finishing:
             request = await self._ask()
-            if not self._sure:  # ask all the same: right after a move it mostly is there, and a trip is saved
+            if not self._sure:  # checked after the request: after a move the consumer usually exists already
                 self._sure = await self._exists()
                 if not self._sure:
                     request.end()
                     await asyncio.sleep(AGAIN_S)
                     continue
-                if not request.heard:  # it may have come before the consumer was there, and then nobody has it
+                if not request.heard:  # the request may have arrived before the consumer existed, and is lost then
                     request = await self._ask()
-            await request.ended(EXPIRES_S / 2)  # the next one is at the broker before this one ends
+            await request.ended(EXPIRES_S / 2)  # so the next request reaches the broker before this one ends
         await asyncio.gather(*(request.ended() for request in self._requests))
         for request in self._requests:
             await request.close()
@@ -81,7 +81,7 @@ class Puller:
             await over.close()
         request = _Request(self.connection, self._came)
         self._requests.add(request)
-        with contextlib.suppress(Exception):  # a broker that is away is asked again
+        with contextlib.suppress(Exception):  # the broker is unreachable; the loop sends another request
             await request.start(self._next)
         return request
 
@@ -98,14 +98,14 @@ class Puller:
 
 
 class _Request:
-    """One request for messages, with an inbox of its own, so that its end is never taken for another's."""
+    """One request for messages. It has its own inbox, so that the status message that ends it belongs to it alone."""
 
     def __init__(self, connection: Nats, receive: Callable[[Msg], Awaitable[None]]) -> None:
-        self.heard = False  # whether anything has come
-        self.answered = False  # whether it has ended as it should
+        self.heard = False  # whether any reply has arrived
+        self.answered = False  # whether the request ended normally
         self._connection = connection
         self._receive = receive
-        self._left = BATCH  # messages still to come
+        self._left = BATCH  # messages that may still arrive
         self._end = asyncio.Event()
         self._deadline = asyncio.get_running_loop().time() + EXPIRES_S + 1.0
         self._subscription: Subscription | None = None
@@ -124,7 +124,7 @@ class _Request:
         self._end.set()
 
     async def ended(self, limit_s: float = EXPIRES_S + 1.0) -> None:
-        """When what was asked for has come or will not come, but not longer than this."""
+        """Wait until the request has ended or has expired, but at most ``limit_s``."""
         left = self._deadline - asyncio.get_running_loop().time()
         await tasks.happens(self._end, max(0.0, min(left, limit_s)))
 

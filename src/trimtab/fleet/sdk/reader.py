@@ -1,4 +1,4 @@
-"""A durable reader of a persistent topic: at least once over restarts, once and in order over moves."""
+"""A durable reader of a persistent topic: at least once across restarts, exactly once and in order across moves."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.sdk.delivery import Callback
 
-RETRY_S: Final = 1.0  # until a message that the callback failed on comes again
+RETRY_S: Final = 1.0  # pause before a message that the callback failed on is delivered again
 
 
 class _Read(Message):
-    """A message together with what must be acknowledged when it has been read."""
+    """A message with its raw form, which is acknowledged when the message has been read."""
 
     __slots__ = ("raw",)
     raw: Any
 
 
 class Reader(Delivery):
-    """A subscription whose position is kept by the broker under the name ``durable``.
+    """A subscription whose position the broker stores under the name ``durable``.
 
-    It fetches no more than it can hold, so nothing is dropped: what is not fetched stays stored.
+    A reader fetches no more messages than it can hold, so none are dropped. The others stay in the store.
     """
 
     def __init__(self, topic: str, callback: Callback, durable: str) -> None:
-        # A message that its reader lost with a connection is given out again: worth waiting for, and never dropped.
+        # The store delivers a message again if it was lost with a connection. So gaps wait for ACK_S, and a message
+        # that arrives later still is delivered too.
         super().__init__(topic, callback, Catchup(ACK_S + 2.0, keep_late=True))
         self.durable = durable
-        self._on: dict[str, Puller] = {}  # by broker whose store is read; at most one
+        self._on: dict[str, Puller] = {}  # by the broker whose store is read; at most one
         self._finishing: list[asyncio.Task[None]] = []
 
     async def listen(self, broker: str, connection: Nats) -> None:
-        """Read there from now on, over this connection, which may be to another broker.
+        """Read from this broker's store from now on, over ``connection``, which may lead to another broker.
 
-        The position is there: the client has asked for it at first, and after a move it has come along.
+        The consumer with the reader's position exists there: the client created it, or a move copied it.
         """
         old = self._on.get(broker)
         if old is not None and old.connection is connection:
@@ -57,7 +58,7 @@ class Reader(Delivery):
             self._finishing.append(asyncio.create_task(old.finish()))
 
     async def settle(self) -> None:
-        """Until nothing is under way over an earlier connection."""
+        """Wait until the pullers of earlier connections have finished."""
         finishing, self._finishing = self._finishing, []
         await asyncio.gather(*finishing, return_exceptions=True)
 
@@ -82,7 +83,7 @@ class Reader(Delivery):
                     await self._give(message)  # type: ignore[arg-type]
 
     async def _accept(self, raw: Msg) -> None:
-        plain = identified(self.topic, raw.data, "", raw.headers)  # the reply subject is where it is acknowledged
+        plain = identified(self.topic, raw.data, "", raw.headers)  # the reply subject is for acknowledgements
         message = _Read(
             plain.topic, plain.data, plain.publisher, plain.seq, plain.sent_at, plain.source, plain.number, plain.origin
         )
@@ -104,5 +105,5 @@ class Reader(Delivery):
 
 
 async def _done(raw: Msg) -> None:
-    with contextlib.suppress(Exception):  # not acknowledged comes again, and is recognised
+    with contextlib.suppress(Exception):  # without an acknowledgement it comes again and is dropped as a duplicate
         await raw.ack()

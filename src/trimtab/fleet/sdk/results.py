@@ -1,9 +1,9 @@
-"""A client's subscriptions to channels: every result once and in order, those of the time it was away included.
+"""A client's subscriptions to channels: every result once and in order, including those of the time it was away.
 
-Results are stored at the hub in one stream and come here as they are stored, each with its place in the stream and
-that of the one before it of the same subscription. So a gap is seen at once, and what is missing is fetched from the
-stream: after a broken connection, a change of home, or a week off. A large result comes in several messages, which are
-joined (``assembly``); it counts as stored where its last part is.
+The hub stores results in one stream and republishes each one when it is stored. A message carries its own sequence
+number and that of the previous result of the same subscription. So the client sees a gap at once and fetches missing
+results from the stream: after a broken connection, a change of home, or a week of absence. A large result comes in
+several messages, which are joined (``assembly``); its sequence number is the highest of its parts.
 """
 
 from __future__ import annotations
@@ -32,27 +32,30 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.client")
 FETCH: Final = f"$JS.{names.HUB}.API.DIRECT.GET.results"
 FETCH_S: Final = 2.0
-WAITING: Final = 1_000  # results kept for whoever iterates; the rest stays at the hub until then
+WAITING: Final = 1_000  # results buffered for an iterating application; further ones stay at the hub meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one execution of a channel found for one subscription."""
+    """The result of one execution of a channel for one subscription."""
 
     channel: str
     subscription: str
     execution: int
     at: str  # the execution's time, ISO 8601
     rows: list[dict[str, Any]]
-    seq: int  # its place among all results
-    part: int = 1  # 1 of 1: the whole result. Otherwise other parts are lost, and each that is left comes by itself
-    parts: int = 1
-    left_out: int = 0  # rows that are too large to be sent
-    reason: str = ""  # why the last of those was left out
+    seq: int  # sequence number in the stream of all results
+    part: int = 1  # number of this part, from 1; parts come separately only if other parts are lost
+    parts: int = 1  # 1 for a whole result
+    left_out: int = 0  # rows that were too large to be sent
+    reason: str = ""  # why the last of these rows was left out
 
 
 class ChannelSubscription:
-    """Made by ``Client.subscribe_channel``. Give a callback, or iterate: ``async for result in subscription``."""
+    """A subscription made by ``Client.subscribe_channel``.
+
+    Without a callback, iterate over it: ``async for result in subscription``.
+    """
 
     def __init__(self, channel: str, identity: str, params: dict[str, Any], callback: Callback | None) -> None:
         self.channel = channel
@@ -98,11 +101,11 @@ class ChannelSubscription:
 
 @dataclass(slots=True, eq=False)
 class Followed:
-    """A channel with certain parameters, followed for all subscriptions of a client to just that."""
+    """A channel with certain parameters, followed once for all of the client's subscriptions to it."""
 
     channel: str
     id: str
-    seen: int  # everything up to this place has been delivered
+    seen: int  # results up to this sequence number have been delivered
     takers: list[ChannelSubscription] = field(default_factory=list)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one result at a time
     _assembly: Assembly = field(default_factory=Assembly)
@@ -116,7 +119,7 @@ class Followed:
         return subjects.result(self.channel, self.id)
 
     async def came(self, raw: Msg, nats: Nats) -> None:
-        """A result, as it was stored."""
+        """Handle a message that the hub has stored and republished."""
         seq, before = places(raw.headers)
         async with self._turn:
             if seq <= self.seen:
@@ -126,7 +129,7 @@ class Followed:
             await self._deliver(Part(seq, coding.decode(raw.data, ResultRecord)), nats)
 
     async def catch_up(self, nats: Nats) -> None:
-        """What has been stored meanwhile."""
+        """Fetch and deliver the results stored after ``seen``."""
         async with self._turn:
             await self._fetch(nats)
 
@@ -138,7 +141,7 @@ class Followed:
             await self._deliver(part, nats)
 
     async def _next(self, nats: Nats, after: int) -> Part | None:
-        """The first message that is stored after this place; None if there is none, or none is kept any longer."""
+        """The first message stored after this sequence number; None if there is none or it has expired."""
         question = {"seq": after + 1, "next_by_subj": self.stored_as}
         reply = await nats.request(FETCH, json.dumps(question).encode(), timeout=FETCH_S)
         if (reply.headers or {}).get("Status"):
@@ -157,7 +160,7 @@ class Followed:
         self.seen = part.seq
 
     async def _earlier(self, part: Part, nats: Nats) -> list[Part]:
-        """Parts of the same result that were stored before this client, or this run of it, began to follow."""
+        """Parts of the same result that were stored before this client, or this run of it, subscribed."""
         found: list[Part] = []
         earlier = await self._next(nats, part.after)
         while earlier is not None and earlier.seq < part.seq:

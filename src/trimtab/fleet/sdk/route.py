@@ -1,4 +1,4 @@
-"""How a client reaches one topic now: the broker, the connection, the subject, and who uses it."""
+"""A client's current route to one topic: broker, connection, subject, and the publisher and subscriptions using it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Route:
-    """How a client reaches one topic now."""
+    """A client's current route to one topic."""
 
     def __init__(self, topic: Topic, broker: str, to: Wire, use: object, start: Callable[[Any], Any]) -> None:
         self.topic = topic
         self.broker = broker
         self.wire = to
-        self.use = use  # what keeps the wire open
-        self.leaving: list[str] = []  # brokers that are not quite left yet
+        self.use = use  # this route's user token of the wire; the wire stays open while it has users
+        self.leaving: list[str] = []  # former brokers whose link is not closed yet
         self.subject = ""
         self.publishing = False
         self.subscriptions: list[Delivery] = []
@@ -39,7 +39,7 @@ class Route:
         self.moving = asyncio.Lock()
 
     def aim(self) -> None:
-        """Where messages go from now on."""
+        """Publish over the route's current broker and connection from now on."""
         self.subject = self.topic.entrance(self.broker)
         if self.outbox is not None:
             self.outbox.aim(self.wire.nats, self.subject)
@@ -58,7 +58,10 @@ class Route:
         return [each for each in self.subscriptions if isinstance(each, Reader)]
 
     def changes(self, client: str) -> str:
-        """Where the registry tells of a new route. A client hears of its home's changes anyway."""
+        """The subject of registry changes that change this route, except changes of the client's home.
+
+        The client always listens for changes of its home.
+        """
         name = self.topic.name
         key = Key("link", name, client) if self.topic.unit == "link" else Key("topic", name, "")
         return subjects.change(entry_name(key))

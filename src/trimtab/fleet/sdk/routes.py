@@ -1,4 +1,4 @@
-"""A client's routes to topics: opened when they are first used, followed when they change, mended, closed."""
+"""A client's routes to topics: opened at first use, moved when the registry changes, reconnected, closed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Routes:
-    """By topic. ``start`` runs work that nobody waits for."""
+    """The routes by topic. ``start`` runs a coroutine as a background task."""
 
     def __init__(self, client: str, wires: Wires, base: Base, start: Callable[[Any], Any]) -> None:
         self._client = client
@@ -46,8 +46,8 @@ class Routes:
         self._start = start
         self._by_topic: dict[str, Route] = {}
         self._opening: dict[str, asyncio.Lock] = {}
-        self._gates: dict[str, Turnstile] = {}  # by topic: publishers pass in order, and wait while it is closed
-        self.moves = 0  # routes that were changed while in use
+        self._gates: dict[str, Turnstile] = {}  # by topic; publishers wait while the gate is closed
+        self.moves = 0  # number of times that a route changed while in use
 
     def get(self, topic: str) -> Route | None:
         return self._by_topic.get(topic)
@@ -57,7 +57,7 @@ class Routes:
 
     @property
     def deliveries(self) -> list[Delivery]:
-        """To all subscriptions."""
+        """The deliveries of all subscriptions."""
         return [each for route in self._by_topic.values() for each in route.subscriptions]
 
     # Opening and closing.
@@ -68,7 +68,7 @@ class Routes:
         return route if route is not None and route.publishing and not self._gates[topic].busy else None
 
     async def to_publish(self, topic: str) -> Route:
-        """The route, when it is this message's turn."""
+        """Wait for this message's turn, open the route for publishing if needed, and return it."""
         gate = self._gates.get(topic)
         if gate is not None and gate.busy:
             await gate.enter()
@@ -76,7 +76,7 @@ class Routes:
         if route is not None and route.publishing:
             return route
         gate = self._gates.setdefault(names.topic_name(topic), Turnstile())
-        gate.close()  # what is published meanwhile waits its turn
+        gate.close()  # messages published meanwhile wait for their turn
         try:
             route = await self._open(topic)
             async with route.moving:
@@ -130,7 +130,7 @@ class Routes:
             return route
 
     async def _forget(self, topic: str) -> None:
-        """A route that nobody uses any more is closed."""
+        """Close the route if it has neither a publisher nor a subscription."""
         route = self._by_topic.get(topic)
         if route is not None and not route.subscriptions and not route.publishing:
             del self._by_topic[topic]
@@ -138,7 +138,7 @@ class Routes:
             await self._wires.let_go(route.wire, route.use)
 
     async def _end(self, route: Route) -> None:
-        """The topic was deleted, and all that was going on with it is over."""
+        """Close the route of a deleted topic, with its outbox and its subscriptions."""
         topic = route.topic.name
         async with route.moving:
             if self._by_topic.get(topic) is not route:
@@ -153,7 +153,7 @@ class Routes:
     # Following.
 
     async def _listen_for_changes(self, route: Route) -> None:
-        """Hear of a route's change as it happens. Should one get lost, the next report brings it."""
+        """Subscribe to changes of a route. If a notification is lost, the reply to the next report has the change."""
 
         async def changed(raw: Any) -> None:
             entry = coding.decode(raw.data, Change).entry()
@@ -165,16 +165,16 @@ class Routes:
         await self._base.hear(route.changes(self._client), changed)
 
     async def follow_home(self, broker: str) -> None:
-        """Links to topics placed by client go along with it."""
+        """Move the routes of all topics placed by client to ``broker``."""
         await asyncio.gather(*(self.follow(route, broker) for route in self if route.topic.unit == "client"))
 
     async def follow(self, route: Route, broker: str) -> None:
-        """Make before break: open the new route, see that the old one is empty, close it."""
+        """Move a route, make before break: open the new one, wait until the old one is empty, close the old one."""
         async with route.moving:
             if route.broker == broker or self._by_topic.get(route.topic.name) is not route:
                 return
             topic, old, left, used = route.topic.name, route.wire, route.broker, route.use
-            # The store has moved already; until the new connection stands, that to the client's home reaches it too.
+            # The store has moved already. Until the new connection is open, the connection to the home reaches it too.
             between = self._wires.get(broker) or self._base.wire
             if route.outbox is not None and not route.topic.processor:
                 route.outbox.aim(between.nats, subjects.keep(broker, topic))
@@ -201,9 +201,9 @@ class Routes:
                 await old.tell(RefuseMove(self._client, topic, reason))
                 return
             if route.publishing and route.topic.processor and route.topic.unit != "topic":
-                # What went to the old broker must be processed before anything the new one gets.
+                # Messages sent to the old broker must be processed before those sent to the new one.
                 self._gates[topic].close()
-                with contextlib.suppress(BadInput, Unreachable):  # a broker that is away processes nothing more
+                with contextlib.suppress(BadInput, Unreachable):  # an unreachable broker processes nothing more
                     await old.ask(FlushTopic(self._client, topic))
             route.broker, route.wire, route.use = broker, new, use
             route.leaving.append(left)
@@ -218,7 +218,7 @@ class Routes:
             self._start(self._leave_behind(route, old, left, used))
 
     async def _leave_behind(self, route: Route, old: Wire, left: str, used: object) -> None:
-        """The end of a move, which need not hold up the next one."""
+        """Finish a move in the background, so that it does not delay the next one."""
         for reader in route.readers:
             await reader.settle()
         with contextlib.suppress(Exception):
@@ -229,16 +229,16 @@ class Routes:
         await self._wires.let_go(old, used)
 
     async def learn(self) -> None:
-        """Where brokers are now."""
-        with contextlib.suppress(BadInput, Unreachable):  # the next report tells whether there is something to learn
+        """Fetch the current addresses of the brokers."""
+        with contextlib.suppress(BadInput, Unreachable):  # the next report shows whether addresses are out of date
             self._wires.addresses.learn(await self._base.wire.ask(GetBrokers()))
 
     async def mend(self) -> None:
-        """Another connection for every route whose connection is gone for good."""
+        """Open a new connection for every route whose connection is lost for good."""
         for route in self:
             if self._wires.is_gone(route.wire) and not route.moving.locked():
                 async with route.moving:
-                    with contextlib.suppress(Unreachable):  # then at the next report
+                    with contextlib.suppress(Unreachable):  # tried again at the next report
                         use = object()
                         route.wire, route.use = await self._wires.to(route.broker, use), use
                         for subscription in route.subscriptions:
@@ -249,7 +249,7 @@ class Routes:
     # Reporting.
 
     def report(self, broker: str, home: str, *, leaves: bool) -> ReportClient:
-        """What has gone over routes to that broker since the last report, and which there are."""
+        """The report to a broker: traffic on its routes since the last report, links, and current routes."""
         topics: dict[str, TopicReport] = {}
         here = [route for route in self if route.broker == broker]
         for route in here:
@@ -264,7 +264,7 @@ class Routes:
         return ReportClient(self._client, home, topics, links, routes, leaves)
 
     def told(self, stale: dict[str, FoundRoute]) -> None:
-        """A report was answered: these topics are elsewhere."""
+        """Follow the new routes that the reply to a report lists."""
         for topic, better in stale.items():
             if (route := self._by_topic.get(topic)) is not None:
                 self._wires.addresses.add(better.broker, better.urls)

@@ -1,4 +1,4 @@
-"""A live subscription: messages in order, each once, whatever moves underneath."""
+"""A live subscription: each message once and in order, also while routes move."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from trimtab.fleet.sdk.delivery import Callback
 
 log = logging.getLogger("trimtab.client")
-PENDING_MESSAGES: Final = 65_536  # a subscriber that is slower than its topic keeps so many, and no more bytes than
-PENDING_BYTES: Final = 64 * 1024 * 1024
+PENDING_MESSAGES: Final = 65_536  # default limit of messages that wait for a slow callback
+PENDING_BYTES: Final = 64 * 1024 * 1024  # limit of their bytes
 
 
 class Subscription(Delivery):
-    """Made by ``Client.subscribe``; ``Client.unsubscribe`` ends it."""
+    """A live subscription. ``Client.subscribe`` makes it; ``Client.unsubscribe`` ends it."""
 
     def __init__(self, topic: str, callback: Callback, pending: int = PENDING_MESSAGES) -> None:
         super().__init__(topic, callback, Catchup())
-        self.history: deque[tuple[float, str, bool]] = deque(maxlen=64)  # loop's time, broker, joined or left
+        self.history: deque[tuple[float, str, bool]] = deque(maxlen=64)  # event loop time, broker, True if joined
         self._pending = pending
         self._later = tasks.Background(f"topic {topic}", log)
-        self._results = Seen()  # messages of which a processor's result was delivered
-        self._on: dict[str, NatsSubscription] = {}  # broker -> subscription there; two while it moves
-        self._leaving: set[NatsSubscription] = set()  # no longer wanted, but not empty yet
+        self._results = Seen()  # messages whose processor result was delivered
+        self._on: dict[str, NatsSubscription] = {}  # by broker; two during a move
+        self._leaving: set[NatsSubscription] = set()  # subscriptions that are being drained
 
     async def listen(self, broker: str, connection: Nats) -> None:
         if broker not in self._on:
@@ -77,7 +77,7 @@ class Subscription(Delivery):
     async def _receive(self, raw: Msg) -> None:
         message = identified(self.topic, raw.data, raw.reply, raw.headers)
         ready = self._catchup.accept(message, time.monotonic())
-        if len(ready) == 1 and message.origin is message.source:  # nearly always, so it is not left to _deliver()
+        if len(ready) == 1 and message.origin is message.source:  # the usual case, inlined for speed
             if self._waits:
                 async with self._turn:
                     await self._call(ready[0])
@@ -89,26 +89,29 @@ class Subscription(Delivery):
             await self._deliver(ready)
 
     def _is_new(self, result: Message) -> bool:
-        """After a crash two processors may work on one topic for a moment; nobody hears of it."""
+        """Whether no result of the same message was delivered before.
+
+        After a crash, two processors may briefly work on one topic and both publish a result.
+        """
         if self._results.is_new(result.origin, result.seq):
             return True
         self._catchup.duplicates += 1
         return False
 
     async def tick(self) -> None:
-        """Give up gaps that are too old, unless what fills them may be waiting here already."""
+        """Give up gaps that are too old, unless the missing messages may already wait in nats-py's queues."""
         waiting = any(each.pending_msgs for each in (*self._on.values(), *self._leaving))
         if self._catchup.holds and not waiting:
             late: list[Any] = self._catchup.overdue(time.monotonic())
             await self._deliver([each for each in late if each.origin is each.source or self._is_new(each)])
 
     async def drop(self, raw: Any) -> None:
-        """It counts as come, so that nothing waits for it."""
+        """Count the dropped message as received, so that later messages do not wait for it."""
         self.dropped += 1
         dropped = identified(self.topic, b"", raw.reply, None)
         if dropped.source:
             ready = self._catchup.skip(dropped.source, dropped.number, time.monotonic())
-            if ready:  # not here: this is the connection's reader, and the callback is slow
+            if ready:  # in a task: this runs in the connection's reader, and the callback is slow
                 self._later.start(self._deliver(ready))
 
     async def _deliver(self, messages: Sequence[Any]) -> None:

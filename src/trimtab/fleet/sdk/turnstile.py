@@ -1,4 +1,4 @@
-"""A gate that lets publishers through in the order they came, also those who come while others still wait."""
+"""A gate that publishers pass in order of arrival, including those that arrive while others still wait."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Turnstile:
-    """Open at first. ``busy`` says whether ``enter`` must be awaited: most of the time it need not be."""
+    """The gate. Callers must await ``enter`` only while ``busy`` is true, which is rare."""
 
     __slots__ = ("_closed", "_queue", "_waiting", "busy")
 
@@ -20,7 +20,7 @@ class Turnstile:
         self._closed = self.busy = True
 
     def open(self) -> None:
-        """All who wait go on, one after the other, before anybody who comes now."""
+        """Let all waiting publishers pass, in order and ahead of new ones."""
         self._closed = False
         for each in self._queue:
             _go(each)
@@ -34,7 +34,7 @@ class Turnstile:
         self.busy = True
         if self._closed:
             self._queue.append(turn)
-        else:  # behind those whose turn has come and who have not run yet: the loop is first in, first out
+        else:  # after publishers that may pass but have not run yet: the event loop is first in, first out
             loop.call_soon(_go, turn)
         try:
             await turn
@@ -44,5 +44,5 @@ class Turnstile:
 
 
 def _go(turn: asyncio.Future[None]) -> None:
-    if not turn.done():  # whoever waited may have been cancelled
+    if not turn.done():  # the waiting task may have been cancelled
         turn.set_result(None)

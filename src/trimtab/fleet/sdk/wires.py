@@ -1,4 +1,4 @@
-"""A client's connections: one per broker it has a route to, opened when needed, closed when nobody uses it."""
+"""A client's connections: at most one per broker, opened when needed, closed when it has no more users."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.client")
 CONNECT_S: Final = 3.0
 PROBE_AGAIN_S: Final = 0.25
-PROBE_S: Final = 2.0  # a server that has not answered by then is taken to be gone
+PROBE_S: Final = 2.0  # limit for the answers to a probe; a server that has not answered by then counts as dead
 
 
 @dataclass(slots=True, eq=False)
 class Wire:
-    """One connection."""
+    """One connection of a client to a broker."""
 
     client: str
     broker: str
     nats: Nats
-    urls: list[str] = field(default_factory=list)  # where the broker was when this was made
+    urls: list[str] = field(default_factory=list)  # the broker's addresses when the connection was opened
     users: set[object] = field(default_factory=set)
     _inbox: str = ""
-    _markers: dict[str, set[str]] = field(default_factory=dict)  # marker -> servers still to be heard of
+    _markers: dict[str, set[str]] = field(default_factory=dict)  # reply subject of a probe -> servers yet to answer
     _heard: dict[str, asyncio.Event] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -48,11 +48,11 @@ class Wire:
         await self.nats.subscribe(f"{self._inbox}.*", cb=self._on_marker)
 
     async def ask(self, request: AgentRequest[R], timeout_s: float = 5.0) -> R:
-        """The broker's agent."""
+        """Send a request to the broker's agent and return the reply."""
         return await wire.ask(self.nats, request, timeout_s, broker=self.broker)
 
     async def tell(self, request: AgentRequest[Any]) -> None:
-        """The broker's agent, without waiting; the next report says it again."""
+        """Send a request to the broker's agent without waiting for a reply; the next report repeats its content."""
         with contextlib.suppress(Exception):
             await wire.tell(self.nats, request, broker=self.broker)
 
@@ -65,7 +65,10 @@ class Wire:
                 self._heard[subject].set()
 
     async def emptied(self, new: Wire, servers: Iterable[str]) -> bool:
-        """Until whatever was sent over this wire before ``new`` took over has arrived; see ``Agent._probe``."""
+        """Wait until all messages that were routed over this wire before ``new`` took over have arrived.
+
+        Return False if some of the ``servers`` do not answer the probe. ``Agent._probe`` explains the method.
+        """
         subject = f"{self._inbox}.{next(self._numbers)}"
         self._markers[subject] = set(servers)
         self._heard[subject] = heard = asyncio.Event()
@@ -98,7 +101,7 @@ class Wires:
         self._opening: dict[str, asyncio.Lock] = {}
 
     async def first(self, wanted: str | None) -> Wire:
-        """To that broker, or else to whichever answers."""
+        """Connect to the ``wanted`` broker, or else to any broker that answers."""
         order = sorted(self.addresses, key=lambda broker: broker != wanted)
         urls = [url for broker in order for url in self.addresses[broker]]
         if not urls:
@@ -111,7 +114,7 @@ class Wires:
         return new
 
     async def to(self, broker: str, user: object, wait_s: float = CONNECT_S) -> Wire:
-        """The connection to ``broker``, made if need be; ``user`` keeps it open until it lets go."""
+        """The connection to ``broker``, opened if needed. It stays open until ``user`` calls ``let_go``."""
         async with self._opening.setdefault(broker, asyncio.Lock()):
             known = self._open.get(broker)
             if known is None or self.is_gone(known):
@@ -131,8 +134,11 @@ class Wires:
         return self._open.get(broker)
 
     def is_gone(self, known: Wire) -> bool:
-        """nats-py gives a connection up for good on some errors of a server that starts anew, and a server may have
-        started anew at another address."""
+        """Whether a connection is lost for good.
+
+        nats-py closes a connection for good on some errors of a restarting server. A server may also have restarted
+        at another address.
+        """
         elsewhere = self.addresses[known.broker] not in ([], known.urls)
         return known.nats.is_closed or (elsewhere and not known.nats.is_connected)
 
@@ -158,7 +164,7 @@ class Wires:
 
 
 async def _close(old: Wire) -> None:
-    with contextlib.suppress(Exception):  # a broker that is gone cannot be left politely
+    with contextlib.suppress(Exception):  # the broker may be gone
         if old.nats.is_connected:
             await tasks.within(2.0, old.nats.flush())
     await wire.close(old.nats)

@@ -1,4 +1,4 @@
-"""One process at a time on the same files."""
+"""A file lock that lets only one process at a time use a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lock(folder: Path, what: str, remedy: str) -> IO[str]:
-    """Held until the file is closed, or the process ends, however it ends."""
+    """Lock ``folder`` until the returned file is closed or the process ends; refused if another process holds it."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = (folder / "lock").open("w")
     try:

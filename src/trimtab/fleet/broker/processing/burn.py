@@ -1,4 +1,4 @@
-"""The built-in processor that burns CPU time, for experiments: what stress-ng's matrix product is to Khare (SEC'18)."""
+"""The built-in processor that burns CPU time, for experiments; Khare (SEC'18) uses stress-ng's matrix product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads the function that a topic names as its processor, and makes bytes of what it returns."""
+"""Loads the function that a topic names as its processor, and encodes its results as bytes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def load(spec: str) -> Function:
 
 
 def encode(result: object) -> bytes:
-    """What goes out: bytes as they are, text as UTF-8, anything else as JSON; TypeError if it is none of these."""
+    """Encode a result: bytes as they are, text as UTF-8, other values as JSON; TypeError if that is not possible."""
     if isinstance(result, bytes | bytearray | memoryview):
         return bytes(result)
     if isinstance(result, str):
@@ -67,7 +67,7 @@ def described(problem: BaseException) -> str:
 
 
 def _check_call(spec: str, function: Callable[..., object], arguments: dict[str, Any]) -> None:
-    """Refuse now what would otherwise fail for every single message."""
+    """Refuse a function that would fail for every message."""
     if inspect.iscoroutinefunction(function):
         raise BadInput(f"processor '{spec}' is an async function, but a processor must be a plain one")
     try:

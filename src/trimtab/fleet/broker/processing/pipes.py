@@ -1,7 +1,7 @@
-"""The agent's ends of the two pipes to a worker; neither ever makes the event loop wait.
+"""The agent's ends of the two pipes to a worker; neither blocks the event loop.
 
-Two pipes, not one socket, because a write that fails closes only its own: what the worker had answered before it
-died can still be read.
+There are two pipes, not one socket, because a failed write closes only its own pipe. So the answers that a worker
+wrote before it died can still be read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Pipe(asyncio.BaseProtocol):
 
 
 class RequestPipe(_Pipe):
-    """Where requests go; ``on_room()`` when it takes more after it had been full."""
+    """The pipe for requests. ``on_room()`` is called when it has room again after it was full."""
 
     _transport: asyncio.WriteTransport | None
 
@@ -66,7 +66,7 @@ class RequestPipe(_Pipe):
 
 
 class AnswerPipe(_Pipe, asyncio.Protocol):
-    """Where answers come from; ``on_garbage()`` at what cannot be one, after which nothing more is read."""
+    """The pipe for answers. At data that is no answer, ``on_garbage()`` is called and reading ends."""
 
     _transport: asyncio.ReadTransport | None
 

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from trimtab.fleet.protocol.message import Message
 
 WINDOW: Final = 16  # messages with the worker at a time, so that it never waits for the event loop
-GRACE_S: Final = 0.5  # for a worker to end by itself when its processor is stopped
-STOP_S: Final = 10.0  # limit of the end of a worker; half of it before its end is cancelled again
+GRACE_S: Final = 0.5  # time for a worker to exit by itself when its processor is stopped
+STOP_S: Final = 10.0  # limit for ending a worker; after half of it, the task that ends it is cancelled again
 FIRST_PAUSE_S: Final = 0.1  # before a worker that could not start is tried again; doubles each time
 LAST_PAUSE_S: Final = 5.0
 
 
 class TopicProcessor:
-    """First in, first out, in one worker process; a message that cannot be processed costs only itself.
+    """Processes messages in order in one worker process; a message that fails does not affect the others.
 
     ``on_result(message, result)`` or ``on_dead(message, reason)`` is called on the event loop, in the order of
-    ``submit``, once for each message. A message dies if its function raises, takes longer than ``limit_s``, or takes
-    the worker down; the worker is then replaced, and goes on with the spool as it was and with the message after it.
-    The spool is of messages, not of results, so one that died is in it, too.
+    ``submit``, once for each message. A message is dead if its function raises an exception, takes longer than
+    ``limit_s``, or ends the worker. In the last two cases a new worker continues with the same spool and the next
+    message. The spool contains messages, not results, so it contains dead messages too.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class TopicProcessor:
         self.busy_s = 0.0  # CPU time of the workers, without their starts
         self._on_result = on_result
         self._on_dead = on_dead
-        # As the worker had it when it gave its last answer, and what was remembered since.
+        # The worker's spool at its last answer, and the messages remembered since.
         self._spool: deque[Message] = deque(maxlen=spool_size)
-        # What is not in the spool yet, oldest first. False: only to be remembered.
+        # Messages that are not in the spool yet, oldest first. False: only to be remembered, not processed.
         self._line: deque[tuple[Message, bool]] = deque()
-        self._sent = 0  # how many at the front of the line the worker has got; the first of them is to be processed
-        self._head_since = 0.0  # when that first one's time began to run
-        self._late: tuple[Message, bool] | None = None  # the one in the line that the worker was killed for
-        self._child: Child | None = None  # None while there is no worker that is ready
+        self._sent = 0  # messages at the front of the line that the worker has; the first of them is to be processed
+        self._head_since = 0.0  # start of the first message's time limit
+        self._late: tuple[Message, bool] | None = None  # the message that the worker was killed for
+        self._child: Child | None = None  # None while no worker is ready
         self._timer: asyncio.TimerHandle | None = None
-        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()  # by the number of answers they wait for
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()  # number of answers to wait for
         self._answered = 0
         self._started: asyncio.Future[None] | None = None
         self._life: asyncio.Task[None] | None = None
@@ -75,18 +75,19 @@ class TopicProcessor:
 
     @property
     def spool(self) -> list[Message]:
-        """The spool as the worker has it after everything answered so far: what another worker needs to go on."""
+        """The worker's spool after all answers so far, which another worker needs to continue."""
         return list(self._spool)
 
     @property
     def pid(self) -> int | None:
-        """The worker's process id; None while there is none that is ready."""
+        """The worker's process id; None while no worker is ready."""
         return None if self._child is None else self._child.pid
 
     async def start(self, spool: Iterable[Message] = ()) -> None:
-        """Return when the worker is ready; ``BadInput`` if it cannot load the function: nothing is left running then.
+        """Return when the worker is ready. A processor is started once.
 
-        OSError if there can be no process at all. A processor is started once.
+        Raises ``BadInput`` if the worker cannot load the function, ``OSError`` if no process can be started. No
+        process is left running then.
         """
         if self._life is not None or self._stopped:
             raise RuntimeError(f"the processor of topic '{self.topic}' has been started or stopped before")
@@ -100,14 +101,14 @@ class TopicProcessor:
             raise
 
     def submit(self, message: Message) -> None:
-        """Process it after all earlier ones. After ``stop`` it is dropped."""
+        """Process a message after all earlier ones. After ``stop`` it is dropped."""
         if not self._stopped:
             self.backlog += 1
             self._line.append((message, True))
             self._feed()
 
     def remember(self, message: Message) -> None:
-        """Into the spool, in order with what is submitted, but not processed."""
+        """Add a message to the spool, in order with submitted ones, without processing it."""
         if not self._stopped:
             self._line.append((message, False))
             self._feed()
@@ -133,9 +134,9 @@ class TopicProcessor:
             if self._life is not None:
                 await tasks.end(self._life, within_s=STOP_S, again_s=STOP_S / 2)
         if self._life is not None:
-            await asyncio.wait({self._life}, timeout=STOP_S)  # if it was stopped before, and that is not over
+            await asyncio.wait({self._life}, timeout=STOP_S)  # an earlier call of ``stop`` may still be ending it
             if self._life.done() and not self._life.cancelled():
-                self._life.result()  # raises if it has failed in a way that nobody thought of
+                self._life.result()  # raises if the task failed unexpectedly
 
     async def _live(self, started: asyncio.Future[None]) -> None:
         """Start a worker, and replace it whenever it has ended, until cancelled."""
@@ -158,7 +159,7 @@ class TopicProcessor:
             self._child = None
             await child.end()
             self._bury(child)
-            # A worker that was of no use is not replaced at once: the next one may be no better.
+            # A worker that answered nothing is replaced after a pause, because the next one may fail too.
             pause_s = 0.0 if self._answered > answered_before else _longer(pause_s)
             child = await self._replace(pause_s)
 
@@ -181,10 +182,10 @@ class TopicProcessor:
                 pause_s = _longer(pause_s)
 
     def _bury(self, child: Child) -> None:
-        """Find out which message the worker died of, if any; those behind it are for the next worker.
+        """Report the message that ended the worker, if any, as dead; the next worker gets the messages after it.
 
-        If the answer of a late one came just before the worker was killed for it, it counts, and the message that the
-        worker had only just begun then is begun again.
+        If the answer to a late message arrives just before the worker is killed, the answer counts. The next worker
+        then starts again with the message that the killed one had just begun.
         """
         head = self._line[0] if self._sent else None
         late, self._late = self._late, None
@@ -195,7 +196,7 @@ class TopicProcessor:
         self._sent = 0
 
     def _feed(self) -> None:
-        """Give the worker what it may have."""
+        """Send messages to the worker, up to ``WINDOW`` and as long as its pipe has room."""
         child = self._child
         while child is not None and child.has_room and self._sent < min(len(self._line), WINDOW):
             message, to_process = self._line[self._sent]
@@ -206,7 +207,7 @@ class TopicProcessor:
                 self._advance()
 
     def _advance(self) -> None:
-        """Keep the invariant of ``_sent``: the first that the worker has got is one to process, and its time runs."""
+        """Keep the invariant of ``_sent``: the worker's first message is to be processed, and its time limit runs."""
         while self._sent and not self._line[0][1]:
             self._spool.append(self._line.popleft()[0])
             self._sent -= 1
@@ -216,7 +217,10 @@ class TopicProcessor:
                 self._timer = asyncio.get_running_loop().call_at(self._head_since + self.limit_s, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
-        """One timer serves many messages: it goes off when the oldest head's time is over, then looks who is head."""
+        """Kill the worker if its first message is late; otherwise set the timer for that message's deadline.
+
+        One timer serves many messages: it is not reset at every answer.
+        """
         self._timer = None
         if not self._sent or self._child is None or self._late is not None:
             return
@@ -229,12 +233,12 @@ class TopicProcessor:
             self._child.kill()
 
     def _hear(self, kind: int, cpu_s: float, payload: bytes) -> None:
-        """An answer, which is always to the head of the line."""
+        """Handle an answer, which always belongs to the head of the line."""
         if self._stopped:
             return
         if not self._sent or kind not in (RESULT, NOTHING, ERROR):
             if self._child is not None:
-                self._child.kill()  # something writes into the pipe that is not the worker's loop
+                self._child.kill()  # the user's function has written into the pipe
             return
         self.busy_s += cpu_s
         if kind == ERROR:
@@ -257,7 +261,7 @@ class TopicProcessor:
         self._advance()
         try:
             report(message, what)
-        except Exception as problem:  # the caller's own; the next message is not to blame
+        except Exception as problem:  # an error in the caller's callback must not affect the next message
             context = {"message": f"report on a message of topic '{self.topic}' failed", "exception": problem}
             asyncio.get_running_loop().call_exception_handler(context)
         self._wake()
