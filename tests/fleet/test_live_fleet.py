@@ -358,7 +358,7 @@ def test_a_clients_position_is_in_the_registry_and_changes(fleet):
 def test_creating_a_topic_twice_is_fine_unless_it_differs(fleet, topic):
     async def scenario():
         async with fleet.client("p10") as client:
-            assert await client.create_topic(topic) == await client.create_topic(topic) == "b1"
+            assert await client.create_topic(topic) == await client.create_topic(topic)
             with pytest.raises(BadInput, match=r"exists with other settings: the defaults; asked: persistent=True"):
                 await client.create_topic(topic, persistent=True)
             await client.delete_topic(topic)

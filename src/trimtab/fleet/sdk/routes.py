@@ -200,8 +200,10 @@ class Routes:
                 reason = f"client '{self._client}' cannot reach '{broker}': {error}"
                 await old.tell(RefuseMove(self._client, topic, reason))
                 return
-            if route.publishing and route.topic.processor and route.topic.unit != "topic":
-                # Messages sent to the old broker must be processed before those sent to the new one.
+            at_processor = route.publishing and route.topic.processor and route.topic.unit != "topic"
+            if at_processor and old.nats.is_connected:
+                # Messages sent to the old broker must be processed before those sent to the new one. A dead broker
+                # processes nothing more, and publishers would wait for its answer in vain.
                 self._gates[topic].close()
                 with contextlib.suppress(BadInput, Unreachable):  # an unreachable broker processes nothing more
                     await old.ask(FlushTopic(self._client, topic))
