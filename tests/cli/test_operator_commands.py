@@ -74,7 +74,11 @@ def test_a_topic_that_waits_for_its_broker_says_so():
 
 @pytest.mark.parametrize("command", ["status", "pause", "resume", "rebalance", "stop", "rollback"])
 def test_no_controller_is_a_sentence(fleet, trimtab, command):
-    assert "nobody answers" in refused(trimtab(command, "--home", fleet.home))
+    assert "no controller answers" in refused(trimtab(command, "--home", fleet.home))
+
+
+def test_nobody_who_starts_brokers_is_a_sentence(trimtab, fleet):
+    assert "trimtab broker --join" in refused(trimtab("add-broker", "b9", "--home", fleet.home))
 
 
 def test_no_decision(fleet, trimtab):

@@ -15,7 +15,7 @@ from trimtab.model.key import counted
 
 if TYPE_CHECKING:
     from trimtab.fleet.operator import Operator
-    from trimtab.fleet.protocol.plans import BindingRecord, DecisionRecord, OutcomeRecord, PlanRecord, QuestionRecord
+    from trimtab.fleet.protocol.plans import DecisionRecord, OutcomeRecord, PlanRecord, QuestionRecord
 
 
 @click.command()
@@ -57,7 +57,7 @@ def _show(decision: DecisionRecord, at: int | None) -> None:
         rows.append(("nothing moved", decision.why_not))
     else:
         rows += [
-            ("binding", _binding(plan.binding, outcome.binding if outcome else None)),
+            ("binding", _binding(plan, outcome.binding if outcome else None)),
             ("policy", plan.policy), ("allowed", _allowed(question, plan.left)),
             ("before", levels(plan.before)), ("predicted", levels(plan.predicted)), *_measured(outcome),
             ("moves", _moves(plan, outcome.states if outcome else [])),
@@ -92,10 +92,12 @@ def _moves(plan: PlanRecord, states: list[str]) -> str:
     return f"{counted(step.key for step in plan.steps)}: {became}"
 
 
-def _binding(binding: BindingRecord | None, measured: float | None) -> str:
+def _binding(plan: PlanRecord, measured: float | None) -> str:
     """What there was least of, then as predicted, then as measured."""
+    binding = plan.binding
     if binding is None:
-        return "that everything has a broker"
+        lost = any(not step.source for step in plan.steps)
+        return "that everything has a broker" if lost else "nothing: the plan was asked for"
     load = binding.resource == "load"
     figures = [binding.now, binding.predicted, *([measured] if measured is not None else [])]
     shown = [f"{each:.2f} x the mean" if load else f"{each:.0%}" for each in figures]

@@ -70,6 +70,10 @@ BROKER_S: Final = 40.0  # limit of starting or ending a broker
 LISTED: Final = 200  # moves in one request
 LINKS: Final = 200  # links in one request
 LINKS_S: Final = 30.0
+MISSING: Final = {  # start of a verb -> what to say if nobody answers it
+    "control.": "no controller answers: is one running? (trimtab controller)",
+    "add_broker": "no process answers that could start a broker: trimtab up does; elsewhere, use trimtab broker --join",
+}
 
 
 def _ignore(over: int, of: int) -> None:
@@ -112,7 +116,13 @@ class Operator:
 
     async def ask(self, request: Request[R], wait_s: float = ASK_S, *, broker: str = "") -> R:
         """The reply to any request; to an agent's, if a ``broker`` is named."""
-        return await wire.ask(self.connection, request, wait_s, broker=broker)
+        try:
+            return await wire.ask(self.connection, request, wait_s, broker=broker)
+        except NoAnswer as error:
+            part = next((said for verb, said in MISSING.items() if request.verb.startswith(verb)), "")
+            if not part or error.changed:
+                raise
+            raise NoAnswer(part) from None
 
     # What there is.
 
@@ -281,14 +291,14 @@ class Operator:
     # Placements.
 
     async def preview(self, changes: Changes, reason: str = "") -> Applied:
-        """By whom the changes would be carried out, and what the controller predicts. Nothing changes."""
-        if not await self.controller_leads():
+        """By which process the changes would be carried out, and what the controller predicts. Nothing changes."""
+        if not changes.steps or not await self.controller_leads():
             return Applied("keeper")
         return Applied("controller", (await self.ask(ApplyMoves(changes.orders, False, reason))).plan)
 
     async def apply(self, changes: Changes, reason: str = "", progress: Progress = _ignore) -> Applied:
         """Moves first, since they may be refused; then links are refused and admitted."""
-        if await self.controller_leads():
+        if changes.steps and await self.controller_leads():
             reply = await self.ask(ApplyMoves(changes.orders, True, reason))
             states = await self.follow(reply.plan.number, progress) if reply.applied and reply.plan else []
             applied = Applied("controller", reply.plan, tuple(states))
