@@ -145,12 +145,14 @@ def test_knobs_are_set_for_one_plan(controlled):
         async with people(controlled) as clients:
             await mixed(controlled, clients[0])
             assert "│ policy" in await command("status")
-            fine = json.loads(await command("rebalance", "--set", "alpha=0.01", "--json"))
-            assert fine["plan"]["policy"] == "ldm"
-            assert fine["plan"]["predicted"]["spread"] < 0.2
-            coarse = json.loads(await command("rebalance", "--set", "alpha=5", "--json"))
-            assert coarse["plan"]["policy"] == "one by one"  # the policy is content with a spread below five
-            assert re.search(r"plan \d+, not carried out: .*clients", await command("rebalance", "--set", "alpha=0.01"))
+            assert re.search(r"plan \d+, not carried out: .*clients", await command("rebalance", "--set", "alpha=0.03"))
+            done = json.loads(await command("rebalance", "--apply", "--set", "alpha=0.03", "--json"))
+            assert set(done["outcome"]) == {"moved"}
+            [*_, decision] = json.loads(await command("decisions", "--json"))
+            assert (decision["question"]["number"], decision["question"]["knobs"]) == (
+                done["plan"]["number"], {"alpha": 0.03},
+            )  # fmt: skip
+            assert "carried out" in await command("rollback")
             with pytest.raises(UnknownName, match="there is no knob of client/ldm 'nope'"):
                 await command("rebalance", "--set", "nope=1")
             with pytest.raises(BadInput, match="alpha must be"):
