@@ -172,7 +172,7 @@ def test_links_are_those_of_the_newest_list_of_each_broker(spark, reports):
 def test_averages_are_brought_up_to_date_by_what_is_new(spark):
     """Topics that come later are new, those that are quiet fade, and each half of a look counts in its own time."""
     rows = spark.createDataFrame(
-        [(float(at), 1.0, "b1", "steady", 40, 400, 0, 0, 4, 0.02, {}, 0, 0) for at in range(1, 41)]
+        [(float(at), 1.0, "b1", "steady", 40, 400, 0, 0, 4, 0.02, {}, 4, 80) for at in range(1, 41)]
         + [(float(at), 1.0, "b2", "later", 30, 90, 0, 0, 0, 0.0, {}, 0, 0) for at in range(21, 41)]
         + [(float(at), 1.0, "b2", "over", 30, 90, 0, 0, 0, 0.0, {}, 0, 0) for at in range(1, 21)],
         telemetry.TOPICS,
@@ -184,8 +184,11 @@ def test_averages_are_brought_up_to_date_by_what_is_new(spark):
         kept.add(telemetry.halves(fresh, now - 2.0).toArrow(), now - 2.0, float(now))
 
     found = {row["topic"]: row for row in kept.rates().to_pylist()}
-    assert found["steady"] == pytest.approx({"topic": "steady", "rate": 40.0, "size_bytes": 10.0, "processing_ms": 5.0})
-    assert found["later"] == pytest.approx({"topic": "later", "rate": 30.0, "size_bytes": 3.0, "processing_ms": 0.0})
+    rates = {"rate": 40.0, "size_bytes": 10.0, "processing_ms": 5.0, "out_rate": 4.0, "out_bytes": 20.0, "relayed": 1.0}
+    assert found["steady"] == pytest.approx({"topic": "steady", **rates})
+    plain = {"rate": 30.0, "size_bytes": 3.0, "processing_ms": 0.0, "out_bytes": 0.0, "relayed": 0.0}
+    assert found["later"].pop("out_rate") is None  # it has no processor
+    assert found["later"] == pytest.approx({"topic": "later", **plain})
     assert found["over"]["rate"] == pytest.approx(30.0 * math.exp(-1))  # nobody knows yet how much it varies
 
 
@@ -249,7 +252,7 @@ def kept(spark, tmp_path):
         for s in range(1, 11)
         for n, t in ((1, "slow"), (2, "fast"))
     ]
-    brokers = [(float(s), 1.0, "b1", 0.5, 1, 1, 0, 0, 0, 0) for s in range(1, 11)]
+    brokers = [(float(s), 1.0, "b1", 0.5, 1, 1, 0, 0, 0, 0, 0) for s in range(1, 11)]
     links = [(float(s), "b1", "taxi", "fast", "sub") for s in range(1, 11)] + [(3.0, "b1", "bus", "slow", "pub")]
     for name, rows in (("topics", topics), ("brokers", brokers), ("links", links)):
         spark.createDataFrame(rows, telemetry.TABLES[name]).write.parquet(str(folder / name / "at-1"))

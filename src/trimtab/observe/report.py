@@ -76,12 +76,12 @@ class BrokerReport(msgspec.Struct):
     in_bytes: int = 0
     out_msgs: int = 0
     out_bytes: int = 0
-    own_bytes: int = 0  # of those, requests and reports between the fleet's processes, in and out
     topics: dict[str, TopicReport] = {}
     # Only in reports that list the broker's clients:
     links: Links | None = None
     published: Published | None = None  # through this broker since the list before; ``stock-BROKER``: by stock clients
     stock_subscriptions: dict[str, int] | None = None  # topic -> subscriptions of stock clients
+    own_bytes: int = 0  # of the bytes above: requests and reports between the fleet's processes
 
     def encode(self) -> dict[str, Any]:
         """For JSON."""
