@@ -14,6 +14,7 @@ from trimtab.fleet.site.credentials import Fleet, make_tls
 from trimtab.fleet.site.server import (
     Address,
     Front,
+    Store,
     check_port,
     find_nats_server,
     free_ports,
@@ -129,10 +130,11 @@ def hub(fleet, folder):
 def store(fleet, folder, number=1, stores=1):
     meshes = [Address(HOST, 6300 + each) for each in range(1, stores + 1)] if stores > 1 else [None]
     mine = meshes[number - 1]
+    mqtt = Address(HOST, 1883) if number == 1 else None
+    routes = tuple(str(other) for other in meshes if other and other != mine)
     return store_config(
-        fleet, "b1", number, Address(HOST, 4300 + number), FRONT.leaf, Address(HOST, 1883) if number == 1 else None,
-        folder, mesh=mine, routes=[str(other) for other in meshes if other and other != mine],
-    )  # fmt: skip
+        fleet, Store("b1", number, Address(HOST, 4300 + number), FRONT.leaf, folder, mqtt, mine, routes)
+    )
 
 
 CONFIGS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
@@ -34,30 +34,34 @@ class Entries(msgspec.Struct, Generic[E]):
     reports: dict[str, BrokerReport] = {}  # newest report of each broker, if requested
 
 
-class ListTopics(AdminRequest[Entries[Topic]]):
+class Listing(AdminRequest[Entries[E]], Generic[E]):
+    """All entries of one kind, with the newest reports of all brokers if ``reports``."""
+
+    changes = False
+    reports: bool = False
+
+    @classmethod
+    def reply(cls) -> type[Entries[E]]:
+        (entry,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
+        return Entries[entry]  # type: ignore[valid-type]
+
+
+class ListTopics(Listing[Topic]):
     verb = "topics"
-    changes = False
-    reports: bool = False
 
 
-class ListClients(AdminRequest[Entries[ClientEntry]]):
+class ListClients(Listing[ClientEntry]):
     verb = "clients"
-    changes = False
-    reports: bool = False
 
 
-class ListLinks(AdminRequest[Entries[LinkEntry]]):
+class ListLinks(Listing[LinkEntry]):
     """By ``CLIENT.TOPIC``."""
 
     verb = "links"
-    changes = False
-    reports: bool = False
 
 
-class ListBrokers(AdminRequest[Entries[BrokerEntry]]):
+class ListBrokers(Listing[BrokerEntry]):
     verb = "brokers"
-    changes = False
-    reports: bool = False
 
 
 class ChannelState(ChannelEntry, frozen=True):
@@ -67,18 +71,14 @@ class ChannelState(ChannelEntry, frozen=True):
     reason: str = ""  # why the newest of these rows was left out
 
 
-class ListChannels(AdminRequest[Entries[ChannelState]]):
+class ListChannels(Listing[ChannelState]):
     verb = "channels"
-    changes = False
-    reports: bool = False
 
 
-class ListCordons(AdminRequest[Entries[CordonEntry]]):
+class ListCordons(Listing[CordonEntry]):
     """By broker."""
 
     verb = "cordons"
-    changes = False
-    reports: bool = False
 
 
 class CordonBroker(AdminRequest[Done]):

@@ -20,7 +20,7 @@ from trimtab.fleet.site import server
 from trimtab.fleet.site.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, read_secret, write_secret
 from trimtab.fleet.site.lock import lock
 from trimtab.fleet.site.processes import ControllerProcess, PipelineProcess, write_settings
-from trimtab.fleet.site.server import Address, Front
+from trimtab.fleet.site.server import Address, Front, Store
 from trimtab.fleet.site.supervisor import Child, Supervisor
 
 if TYPE_CHECKING:
@@ -148,18 +148,14 @@ class Launch:
         front = Front(name, self.area, client, leaf, mesh, tuple(routes), advertise)
         await self._server(name, server.front_config(fleet, front), client)
         store_clients = [Address(self.host, next(free)) for _ in range(stores)]
-        store_meshes = [Address(self.host, next(free)) for _ in range(stores)] if stores > 1 else [None] * stores
-        for number in range(1, stores + 1):
-            own = f"{name}-store-{number}"
-            await self._server(
-                own,
-                server.store_config(
-                    fleet, name, number, store_clients[number - 1], leaf, mqtt if number == 1 else None,
-                    self.home / own / "store", mesh=store_meshes[number - 1],
-                    routes=[str(other) for other in store_meshes if other and other != store_meshes[number - 1]],
-                ),
-                store_clients[number - 1],
+        store_meshes = [Address(self.host, next(free)) for _ in range(stores)] if stores > 1 else [None]
+        for number, (at, own_mesh) in enumerate(zip(store_clients, store_meshes, strict=True), start=1):
+            store = Store(
+                name, number, at, leaf, self.home / f"{name}-store-{number}" / "store",
+                mqtt if number == 1 else None, own_mesh,
+                tuple(str(other) for other in store_meshes if other not in (None, own_mesh)),
             )  # fmt: skip
+            await self._server(store.name, server.store_config(fleet, store), at)
         urls = [f"{self.scheme}://{client}"]
         about = BrokerEntry(urls, advertise or str(mesh), self.area, stores, str(mqtt), **self.capacity.about())
         config = self.home / name / "agent.json"

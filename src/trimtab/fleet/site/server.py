@@ -27,8 +27,6 @@ from trimtab.fleet.protocol.coding import MAX_MESSAGE
 from trimtab.fleet.protocol.subjects import ANY, EVERY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trimtab.fleet.site.credentials import Fleet, Tls
 
 # A stream's limit counts as used from the start; by the size of the disk, only some dozens would be allowed. What is
@@ -142,6 +140,24 @@ class Front:
     advertise: str = ""  # the mesh address others should use, if not the one it listens on
 
 
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where one of a broker's stores listens. A site with several forms a JetStream cluster over ``mesh``."""
+
+    broker: str
+    number: int
+    client: Address
+    front: Address  # leaf address of the broker's front
+    folder: Path
+    mqtt: Address | None = None
+    mesh: Address | None = None
+    routes: tuple[str, ...] = ()  # mesh addresses of the site's other stores, host:port
+
+    @property
+    def name(self) -> str:
+        return f"{self.broker}-store-{self.number}"
+
+
 def hub_config(fleet: Fleet, client: Address, leaf: Address, store: Path) -> str:
     return _text(
         {
@@ -185,30 +201,26 @@ def front_config(fleet: Fleet, front: Front) -> str:
     )
 
 
-def store_config(
-    fleet: Fleet, broker: str, number: int, client: Address, front: Address, mqtt: Address | None, folder: Path,
-    *, mesh: Address | None = None, routes: Sequence[str] = (),
-) -> str:  # fmt: skip
-    """Store ``number`` of a broker; a site with several forms a JetStream cluster of its own over ``mesh``."""
+def store_config(fleet: Fleet, store: Store) -> str:
     scheme = "tls" if fleet.tls else "nats-leaf"
-    up = {"url": f"{scheme}://fleet:{fleet.fleet}@{front}", "account": "APP"} | _remote_tls(fleet.tls)
+    up = {"url": f"{scheme}://fleet:{fleet.fleet}@{store.front}", "account": "APP"} | _remote_tls(fleet.tls)
     config: dict[str, Any] = {
-        "server_name": f"{broker}-store-{number}",
-        "listen": str(client),
+        "server_name": store.name,
+        "listen": str(store.client),
         "max_payload": MAX_MESSAGE,
-        "jetstream": {"store_dir": str(folder), "domain": broker, "max_file_store": MAX_STORE},
+        "jetstream": {"store_dir": str(store.folder), "domain": store.broker, "max_file_store": MAX_STORE},
         "leafnodes": {"remotes": [up], "reconnect": "1s"},
         **_tls(fleet.tls),
-        **_accounts(fleet, door=broker, jetstream=True),
+        **_accounts(fleet, door=store.broker, jetstream=True),
     }
-    if mqtt is not None:
-        config["mqtt"] = {"listen": str(mqtt)} | _tls(fleet.tls)
-    if mesh is not None:
+    if store.mqtt is not None:
+        config["mqtt"] = {"listen": str(store.mqtt)} | _tls(fleet.tls)
+    if store.mesh is not None:
         config["cluster"] = {
-            "name": f"{broker}-stores",
-            "listen": str(mesh),
+            "name": f"{store.broker}-stores",
+            "listen": str(store.mesh),
             "authorization": {"user": "route", "password": fleet.route, "timeout": 5},
-            "routes": [f"nats://route:{fleet.route}@{route}" for route in routes],
+            "routes": [f"nats://route:{fleet.route}@{route}" for route in store.routes],
         } | _tls(fleet.tls, mutual=True)
     return _text(config)
 
