@@ -12,10 +12,22 @@ from helpers.waiting import until
 from trimtab.errors import BadInput, BadKnob
 from trimtab.fleet.hub.first_brokers import FirstBrokers
 from trimtab.fleet.hub.settings import HubSettings
-from trimtab.fleet.protocol.admin_verbs import CordonBroker, DrainBroker, ListCordons, ListMoves, UncordonBroker
+from trimtab.fleet.protocol.admin_verbs import (
+    CordonBroker,
+    DrainBroker,
+    ListCordons,
+    ListLinks,
+    ListMoves,
+    MoveOrder,
+    PlacedLink,
+    PlaceLinks,
+    StartMoves,
+    UncordonBroker,
+)
 from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry
 from trimtab.fleet.protocol.registry import Registry, broker_entry, client_entry
 from trimtab.migrate.move import Phase
+from trimtab.model.key import Key
 from trimtab.observe.report import BrokerReport
 
 
@@ -88,6 +100,25 @@ def test_without_a_controller_clients_and_topics_take_turns(turns):
     asyncio.run(scenario())
 
 
+def test_links_end_with_their_topic_so_that_a_broker_can_be_drained(turns):
+    async def scenario():
+        async with turns.client("linked", home=None) as client:
+            await client.create_topic("bus", unit="link")
+            await turns.aask(PlaceLinks([PlacedLink("linked", "bus", "b2"), PlacedLink("other", "bus", "b2")]))
+            await client.delete_topic("bus")
+            assert (await turns.aask(ListLinks())).entries == {}
+
+            ids = (await turns.aask(DrainBroker("b2"))).moves
+            await turns.aask(UncordonBroker("b2"))
+
+            async def over():
+                return all(Phase(each.phase).over for each in (await turns.aask(ListMoves(ids))).moves)
+
+            await until(over)
+
+    asyncio.run(scenario())
+
+
 def test_a_drained_broker_gets_nothing_until_it_is_uncordoned(turns):
     async def scenario():
         ids = (await turns.aask(DrainBroker("b1", "new disks"))).moves
@@ -101,6 +132,12 @@ def test_a_drained_broker_gets_nothing_until_it_is_uncordoned(turns):
         async with turns.client("late", home=None) as client:
             hosts = {await client.create_topic(f"late.{at}") for at in range(4)}
             assert {client.home, *hosts} == {"b2", "b3"}
+            with pytest.raises(BadInput, match="broker 'b1' is cordoned.*trimtab uncordon b1"):
+                await turns.aask(StartMoves([MoveOrder(Key("client", "", "late"), "b1")]))
+            with pytest.raises(BadInput, match="broker 'b1' is cordoned"):
+                await client.create_topic("late.wish", broker="b1")
+        async with turns.client("wishes", home="b1") as client:
+            assert client.home != "b1"
         await turns.aask(UncordonBroker("b1"))
         with pytest.raises(BadInput, match="broker 'b1' is not cordoned"):
             await turns.aask(UncordonBroker("b1"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.errors import BadInput, BadKnob, LinkRefused, UnknownName
+from trimtab.errors import BadInput, BadKnob, LinkRefused, UnknownName, Unreachable
 from trimtab.fleet.protocol import coding
 from trimtab.fleet.protocol.entries import (
     BrokerEntry,
@@ -17,7 +17,7 @@ from trimtab.fleet.protocol.entries import (
     read_entry,
     write_entry,
 )
-from trimtab.fleet.protocol.registry import Registry, entry_key, entry_name
+from trimtab.fleet.protocol.registry import Registry, check_target, entry_key, entry_name
 from trimtab.model.key import Key
 
 
@@ -297,11 +297,41 @@ def test_a_registry_is_a_routing():
     assert found.route("stranger", "gps") == "b1"
 
 
-def test_what_can_move_is_listed_with_its_broker():
-    assert dict(placed().keys()) == {
+def test_the_table_has_every_key_with_a_broker():
+    assert placed().table().brokers == {
         Key("topic", "cam.7", ""): "b1", Key("client", "", "taxi"): "b2", Key("link", "bus", "taxi"): "b3",
-        Key("link", "bus", "tram"): "",
     }  # fmt: skip
+
+
+def test_a_link_whose_topic_is_gone_or_is_placed_by_another_unit_is_no_key():
+    found = placed()
+
+    found.apply("topic.bus", None, 100)
+    assert all(key.unit != "link" for key in found.table().brokers)
+
+    found.apply("topic.bus", Topic("bus", "b1", unit="client"), 101)
+    assert all(key.unit != "link" for key in found.table().brokers)
+
+
+def test_links_are_found_by_topic_and_by_client():
+    found = placed()
+
+    assert found.links_of(topic="bus") == [Key("link", "bus", "taxi"), Key("link", "bus", "tram")]
+    assert found.links_of(client="tram") == [Key("link", "bus", "tram")]
+    assert found.links_of(topic="cam.7") == []
+
+
+@pytest.mark.parametrize(
+    ("broker", "cordoned", "error"),
+    [("b9", (), UnknownName), ("b3", (), Unreachable), ("b1", ("b1",), BadInput)],
+)
+def test_a_target_must_be_known_alive_and_not_cordoned(broker, cordoned, error):
+    with pytest.raises(error, match=broker):
+        check_target(broker, ["b1", "b2", "b3"], ["b1", "b2"], cordoned)
+
+
+def test_if_all_brokers_are_cordoned_all_are_targets():
+    assert check_target("b1", ["b1", "b2"], ["b1", "b2"], ["b1", "b2"]) == "b1"
 
 
 @pytest.mark.parametrize(

@@ -132,10 +132,10 @@ class Channels:
 
     async def declare(self, request: DeclareChannels) -> Count:
         """Declare all channels of an application; its channels that are not listed are removed."""
-        app, channels = names.client_name(request.app), request.channels
+        app, channels = names.plain_name("application", request.app), request.channels
         known = self._registry.channels()
         for name, channel in channels.items():
-            names.client_name(name)
+            names.channel_name(name)
             if name in known and known[name].app != app:
                 raise BadInput(f"there is a channel '{name}' already, of application '{known[name].app}'")
             if channel.app != app:
@@ -227,7 +227,7 @@ class Channels:
     async def unsubscribe(self, request: UnsubscribeChannels) -> Done:
         client = names.client_name(request.client)
         for each in request.subscriptions:
-            await self._unsubscribe(client, names.client_name(each.channel), names.client_name(each.id))
+            await self._unsubscribe(client, names.channel_name(each.channel), names.plain_name("subscription", each.id))
         return Done()
 
     async def _unsubscribe(self, client: str, channel: str, identity: str) -> None:

@@ -48,7 +48,7 @@ class TopicCreation:
                     f"topic '{name}' exists with other settings: {_settings(known)}; asked: {_settings(topic)}"
                 )
             return Created(known.broker, created=False)
-        keeper.check_broker(chosen)
+        keeper.check_target(chosen)
         if topic.processor or topic.persistent:  # a host may refuse the topic before it is registered
             await self._host(topic, [chosen] if topic.unit == "topic" else keeper.alive())
         await keeper.write(topic_entry(name), topic)
@@ -67,8 +67,10 @@ class TopicCreation:
     async def delete(self, request: DeleteTopic) -> Done:
         keeper = self._keeper
         topic = keeper.registry.topic(request.name)
-        if keeper.mover.moving(Key("topic", topic.name, "")):
+        links = keeper.registry.links_of(topic=topic.name)
+        if any(keeper.mover.moving(key) for key in [Key("topic", topic.name, ""), *links]):
             raise Moving(f"topic '{topic.name}' is moving; delete it when the move is over")
+        await keeper.remove_links(links)  # before the topic, so that a keeper that dies here leaves no link behind
         await keeper.write(topic_entry(topic.name), None)
         with contextlib.suppress(BadInput, Unreachable):  # an unreachable broker learns it from the registry
             await wire.ask(keeper.connection, RetireTopic(topic.name), broker=topic.broker)

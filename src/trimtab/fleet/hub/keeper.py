@@ -21,7 +21,7 @@ import nats.errors
 from nats.js.api import RetentionPolicy, StorageType, StreamConfig
 from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NoKeysError, NotFoundError
 
-from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.hub.absent import Absent
 from trimtab.fleet.hub.channels import Channels, make_stream
@@ -35,7 +35,14 @@ from trimtab.fleet.hub.settings import HubSettings
 from trimtab.fleet.protocol import coding, names, subjects, wire
 from trimtab.fleet.protocol.entries import Change, ClientEntry, read_entry, write_entry
 from trimtab.fleet.protocol.hub_verbs import Home, News, Register, Sync
-from trimtab.fleet.protocol.registry import Registry, broker_entry, client_entry
+from trimtab.fleet.protocol.registry import (
+    Registry,
+    broker_entry,
+    check_target,
+    client_entry,
+    entry_name,
+    open_brokers,
+)
 from trimtab.fleet.protocol.streams import CONTROL, DECISIONS, SNAPSHOT, TELEMETRY
 from trimtab.fleet.protocol.subjects import ANY, EVERY
 from trimtab.fleet.site.credentials import Fleet
@@ -43,7 +50,7 @@ from trimtab.model.key import Key
 from trimtab.observe.report import BrokerReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from nats.aio.client import Client as Nats
     from nats.js.kv import KeyValue
@@ -157,13 +164,9 @@ class Keeper:
     def alive(self) -> list[str]:
         return self.presence.alive(self.registry.brokers())
 
-    def check_broker(self, name: str) -> str:
-        known = self.registry.brokers()
-        if name not in known:
-            raise UnknownName("broker", name, sorted(known))
-        if name not in self.alive():
-            raise Unreachable(f"broker '{name}' does not answer; alive: {', '.join(self.alive()) or 'none'}")
-        return name
+    def check_target(self, broker: str) -> str:
+        """``broker``, if keys may be placed there."""
+        return check_target(broker, self.registry.brokers(), self.alive(), self.registry.cordons())
 
     async def _sync(self, request: Sync) -> News:
         broker = names.broker_name(request.broker)
@@ -191,17 +194,19 @@ class Keeper:
         return Home(said(self.registry.client(client)).home)
 
     def _first_home(self, request: Register) -> str:
-        """A new client's home: the one it asks for, else by the rule of first placements, else its current broker."""
-        return request.home if request.wished else self.first_broker(request.position) or request.home
+        """A new client's home: the one it asks for unless that is cordoned, else by the rule of first placements, else
+        its current broker."""
+        if request.wished and request.home not in self.registry.cordons():
+            return request.home
+        return self.first_broker(request.position) or request.home
 
     def first_broker(self, position: tuple[float, float] | None) -> str:
         """A broker for a new client or topic; empty if none is alive."""
         return self._first.choose(time.monotonic(), self.open_brokers(), position) or ""
 
     def open_brokers(self, besides: str = "") -> list[str]:
-        """Brokers at which keys may be placed: those alive and not cordoned, or all alive if all are cordoned."""
-        alive = [name for name in self.alive() if name != besides]
-        return [name for name in alive if name not in self.registry.cordons()] or alive
+        """Brokers at which keys may be placed, without ``besides``."""
+        return open_brokers([name for name in self.alive() if name != besides], self.registry.cordons())
 
     async def _probe(self, message: Any) -> None:
         """Answer the probe of a moving client, as agents do: see ``Agent._probe``."""
@@ -243,12 +248,23 @@ class Keeper:
                 if not self.mover.moving(Key("client", "", client)):
                     # A removal that fails is tried again in the next round.
                     with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):
-                        await self.channels.leave(client)
-                        await self.write(client_entry(client), None)
+                        await self._remove_client(client)
                         log.info("client %s was away for long, and is forgotten", client)
             for name in self.registry.bury():
                 with contextlib.suppress(nats.errors.Error, TimeoutError):
                     await self.connection.jetstream().purge_stream("KV_registry", subject=f"$KV.registry.{name}")
+
+    async def _remove_client(self, client: str) -> None:
+        """Links that were placed for a client that may return under its name stay: placing them was a decision."""
+        await self.channels.leave(client)
+        known = self.registry.client(client)
+        if known is not None and not known.returns:
+            await self.remove_links(self.registry.links_of(client=client))
+        await self.write(client_entry(client), None)
+
+    async def remove_links(self, links: Iterable[Key]) -> None:
+        for key in links:
+            await self.write(entry_name(key), None)
 
 
 async def serve(home: Path, executors: int, settings: HubSettings) -> None:

@@ -118,13 +118,17 @@ class Mover:
             raise Unreachable(f"broker '{leaving}' does not answer, so nothing can be taken off it")
         alive = [leaving, *self._keeper.open_brokers(besides=leaving)]
         planned: list[Move] = []
-        where = self._keeper.registry.keys()
-        for unit in UNITS:
-            of_unit = {key: broker for key, broker in where if key.unit == unit}
-            carried = {broker: sum(at == broker for at in of_unit.values()) for broker in alive}
-            leave = [key for key, at in of_unit.items() if at == leaving and key not in self._moves]
-            for key, target in spread(leave, carried, leaving).items():
-                planned.append(self.plan(key, target))
+        where = self._keeper.registry.table().brokers
+        try:
+            for unit in UNITS:
+                of_unit = {key: broker for key, broker in where.items() if key.unit == unit}
+                carried = {broker: sum(at == broker for at in of_unit.values()) for broker in alive}
+                leave = [key for key, at in of_unit.items() if at == leaving and key not in self._moves]
+                for key, target in spread(leave, carried, leaving).items():
+                    planned.append(self.plan(key, target))
+        except BaseException:
+            self.forget(planned)
+            raise
         return planned
 
     def moving(self, key: Key) -> bool:

@@ -107,7 +107,7 @@ class Operators:
                 raise BadInput(f"topic '{topic.name}' is placed by {topic.unit}; only a topic of unit 'link' has links")
             names.client_name(link.client)
             if link.broker:
-                keeper.check_broker(link.broker)
+                keeper.check_target(link.broker)
         for link in request.links:
             await keeper.write(entry_name(Key("link", link.topic, link.client)), LinkEntry(link.broker))
         return Count(len(request.links))
@@ -133,7 +133,7 @@ class Operators:
         planned: list[Move] = []
         try:
             for order in request.moves:
-                planned.append(keeper.mover.plan(order.key, keeper.check_broker(order.to)))
+                planned.append(keeper.mover.plan(order.key, keeper.check_target(order.to)))
         except BaseException:
             keeper.mover.forget(planned)
             raise

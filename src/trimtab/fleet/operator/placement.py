@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet.protocol.admin_verbs import MoveOrder, PlacedLink
 from trimtab.fleet.protocol.names import STOCK
 from trimtab.fleet.protocol.plans import StepRecord
@@ -52,7 +52,7 @@ def changes(state: FleetState, placement: Mapping[Key, str]) -> Changes:
         _check_key(state, key)
         before = current.get(key, "")
         if broker and broker != before:
-            _check_broker(state, broker)
+            state.check_target(broker)
         if broker and before and broker != before:
             if key.topic in waiting:
                 raise Unreachable(f"topic '{key.topic}' waits for '{before}', where its messages are stored")
@@ -79,12 +79,3 @@ def _check_key(state: FleetState, key: Key) -> None:
                            f"{key}")  # fmt: skip
     if key.client and key.client not in state.clients:
         raise BadInput(f"this fleet has no client '{key.client}': {elsewhere}")
-
-
-def _check_broker(state: FleetState, broker: str) -> None:
-    if broker not in state.brokers:
-        raise UnknownName("broker", broker, sorted(state.brokers))
-    if broker not in state.alive:
-        raise Unreachable(f"broker '{broker}' does not answer; alive: {', '.join(state.alive) or 'none'}")
-    if broker in state.cordoned:
-        raise BadInput(f"broker '{broker}' is cordoned, so nothing is placed there; first: trimtab uncordon {broker}")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.admin_verbs import ListBrokers, ListClients, ListCordons, ListLinks, ListTopics
-from trimtab.fleet.protocol.registry import entry_key
-from trimtab.model.key import Key, RoutingTable
+from trimtab.fleet.protocol.registry import check_target, open_brokers, routing_table
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
 
     from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
+    from trimtab.model.key import Key, RoutingTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,7 @@ class FleetState:
 
     def routing(self) -> RoutingTable:
         """Every key that has a broker."""
-        brokers = {Key("client", "", name): each.home for name, each in self.clients.items()}
-        for name, topic in self.topics.items():
-            if topic.unit == "topic":
-                brokers[Key("topic", name, "")] = topic.broker
-        for name, link in self.links.items():
-            key = entry_key(f"link.{name}")
-            if key is not None and link.broker and key.topic in self.topics and self.topics[key.topic].unit == "link":
-                brokers[key] = link.broker
-        return RoutingTable({name: topic.unit for name, topic in self.topics.items()}, brokers)
+        return routing_table(self.topics, self.clients, self.links)
 
     def waiting(self) -> dict[str, str]:
         """Persistent topics whose broker is not alive: they wait for it, since their messages are stored there."""
@@ -65,5 +57,9 @@ class FleetState:
         return {key: broker for key, broker in self.routing().brokers.items() if key.topic not in waiting}
 
     def open(self) -> list[str]:
-        """Brokers that keys may go to: alive, and not cordoned unless all are."""
-        return [name for name in self.alive if name not in self.cordoned] or self.alive
+        """Brokers at which keys may be placed."""
+        return open_brokers(self.alive, self.cordoned)
+
+    def check_target(self, broker: str) -> str:
+        """``broker``, if keys may be placed there."""
+        return check_target(broker, self.brokers, self.alive, self.cordoned)

@@ -29,26 +29,30 @@ def topic_name(name: str) -> str:
 
 
 def client_name(name: str) -> str:
-    return _plain("client", name)
+    if isinstance(name, str) and name.startswith(STOCK):
+        raise BadInput(f"'{name}': names that begin with '{STOCK}' are reserved for plain NATS clients; choose another")
+    return plain_name("client", name)
 
 
 def channel_name(name: str) -> str:
-    return _plain("channel", name)
+    return plain_name("channel", name)
 
 
 def reader_name(name: str) -> str:
-    return _plain("durable reader", name)
+    return plain_name("durable reader", name)
 
 
 def broker_name(name: str) -> str:
     if name == HUB:
         raise BadInput(f"a broker cannot be called '{HUB}': that is the hub's name")
     if isinstance(name, str) and _PART.search(name):
-        raise BadInput(f"a broker cannot be called '{name}': so a part of another one would be")
-    return _plain("broker", name)
+        of, part = _PART.sub("", name), "the agent" if name.endswith("-agent") else "a store"
+        raise BadInput(f"'{name}' is reserved for {part} of broker '{of}'; choose another broker name")
+    return plain_name("broker", name)
 
 
-def _plain(kind: str, name: str) -> str:
+def plain_name(kind: str, name: str) -> str:
+    """``name`` itself, if a ``kind`` of thing may be called so."""
     if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise BadInput(
             f"a {kind} is called by letters, digits, '_' and '-', {MAX_NAME} at most, but this came: {_shown(name)}"

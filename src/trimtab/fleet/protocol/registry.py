@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from trimtab.errors import BadInput, LinkRefused, UnknownName
+from trimtab.errors import BadInput, LinkRefused, UnknownName, Unreachable
 from trimtab.fleet.protocol.entries import (
     BrokerEntry,
     Change,
@@ -21,9 +21,11 @@ from trimtab.fleet.protocol.entries import (
     LinkEntry,
     Topic,
 )
-from trimtab.model.key import Key, Routing
+from trimtab.model.key import Key, Routing, RoutingTable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from trimtab.fleet.protocol.entries import Placed
     from trimtab.model.key import Unit
 
@@ -48,6 +50,38 @@ def entry_key(name: str) -> Key | None:
         client, _, topic = rest.partition(".")
         return Key("link", topic, client)
     return None
+
+
+def routing_table(
+    topics: Mapping[str, Topic], clients: Mapping[str, ClientEntry], links: Mapping[str, LinkEntry]
+) -> RoutingTable:
+    """The broker of every key that has one; ``links`` by ``CLIENT.TOPIC``. A link whose topic does not exist, or is
+    placed by another unit, is no key."""
+    brokers = {Key("client", "", name): each.home for name, each in clients.items()}
+    for name, topic in topics.items():
+        if topic.unit == "topic":
+            brokers[Key("topic", name, "")] = topic.broker
+    for name, link in links.items():
+        client, _, of = name.partition(".")
+        if link.broker and of in topics and topics[of].unit == "link":
+            brokers[Key("link", of, client)] = link.broker
+    return RoutingTable({name: topic.unit for name, topic in topics.items()}, brokers)
+
+
+def check_target(broker: str, known: Collection[str], alive: Collection[str], cordoned: Collection[str]) -> str:
+    """``broker``, if keys may be placed there."""
+    if broker not in known:
+        raise UnknownName("broker", broker, sorted(known))
+    if broker not in alive:
+        raise Unreachable(f"broker '{broker}' does not answer; alive: {', '.join(sorted(alive)) or 'none'}")
+    if broker not in open_brokers(alive, cordoned):
+        raise BadInput(f"broker '{broker}' is cordoned, so nothing is placed there; first: trimtab uncordon {broker}")
+    return broker
+
+
+def open_brokers(alive: Collection[str], cordoned: Collection[str]) -> list[str]:
+    """Brokers at which keys may be placed: those alive and not cordoned, or all alive if all are cordoned."""
+    return [name for name in alive if name not in cordoned] or list(alive)
 
 
 def topic_entry(name: str) -> str:
@@ -197,15 +231,14 @@ class Registry(Routing):
         known = self.placed(key)
         return "" if known is None else known.broker
 
-    def keys(self) -> list[tuple[Key, str]]:
-        """All keys that can be moved, with their brokers."""
-        found = []
-        for kind, entries in self._kinds.items():
-            for rest, entry in entries.items():
-                key = entry_key(f"{kind}.{rest}")
-                if key is not None and not (isinstance(entry, Topic) and entry.unit != "topic"):
-                    found.append((key, cast("Placed", entry).broker))
-        return found
+    def table(self) -> RoutingTable:
+        """The broker of every key that has one."""
+        return routing_table(self.topics(), self.clients(), self.links())
+
+    def links_of(self, topic: str = "", client: str = "") -> list[Key]:
+        """Placed and refused links of a topic, of a client, or of both."""
+        found = (Key("link", name.partition(".")[2], name.partition(".")[0]) for name in self._kinds.get("link", ()))
+        return [key for key in found if key.topic == (topic or key.topic) and key.client == (client or key.client)]
 
     def check(self, key: Key) -> str:
         """The broker of a key that can be moved; refused if there is no such key."""
