@@ -217,6 +217,26 @@ def test_stock_clients_publish_and_subscribe_at_any_broker_and_are_counted(fleet
     asyncio.run(scenario())
 
 
+def test_an_idle_brokers_traffic_is_the_fleets_own(fleet):
+    """Requests, reports and the servers' statistics: the load that a broker has without any topic."""
+
+    async def scenario():
+        reports = {}
+
+        async def mostly_own():
+            for name, report in (await fleet.aask(ListBrokers(reports=True))).reports.items():
+                reports.setdefault(name, {})[report.at] = report
+            newest = [list(each.values())[-8:] for each in reports.values()]
+            if any(len(each) < 8 for each in newest):
+                return False
+            shares = [sum(r.own_bytes for r in each) / sum(r.in_bytes + r.out_bytes for r in each) for each in newest]
+            return all(0.85 < share < 1.15 for share in shares)
+
+        await until(mostly_own, 60.0)
+
+    asyncio.run(scenario())
+
+
 def test_reports_tell_results_and_who_published_how_much(fleet, topic):
     """Every byte once: by SDK clients under their names, by stock clients under that of their broker."""
     known, heard = login(fleet), []

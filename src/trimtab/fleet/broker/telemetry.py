@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.fleet.protocol import subjects, wire
 from trimtab.observe.report import BrokerReport, TopicReport
@@ -59,6 +59,9 @@ class Tally:
         return published
 
 
+STATISTICS_S: Final = 5.0  # observed interval at which a nats-server sends its statistics to connected servers
+
+
 class Telemetry:
     """Queries the broker's servers, each over a connection in its system account; the front is the first server."""
 
@@ -68,6 +71,9 @@ class Telemetry:
         self._delivered: dict[tuple[int, int, str, str], int] = {}  # (server, connection, subject, sid) -> messages
         self._at = time.time()
         self._own = 0  # total bytes of the fleet's own traffic at the last report
+        self._queried = 0  # total bytes of the front's replies to this agent
+        self._statistics = 0  # bytes of one message with the front's statistics
+        self._exchanged = 0.0  # total bytes of statistics exchanged with other servers
 
     async def take(self, broker: str, topics: dict[str, TopicReport]) -> BrokerReport:
         """The report of the period that ends now. ``topics`` has the counts of clients and processors."""
@@ -75,18 +81,29 @@ class Telemetry:
         report = BrokerReport(broker, now, now - self._at, topics=topics, stock_subscriptions={})
         self._at = now
         delivered: dict[tuple[int, int, str, str], int] = {}
-        for number, server in enumerate(self._servers):
+        for number in range(len(self._servers)):
             with contextlib.suppress(Exception):  # a restarting server does not answer
-                await self._load(report, number, server)
-                await self._stock(report, number, server, delivered)
+                await self._load(report, number)
+                await self._stock(report, number, delivered)
         self._delivered = delivered
         # Bytes that an agent exchanges with another process cross the server twice: in and out.
-        own = 2 * wire.CROSSED["bytes"] + wire.CROSSED["server"]
+        own = 2 * wire.CROSSED["bytes"] + self._queried + int(self._exchanged)
         report.own_bytes, self._own = own - self._own, own
         return report
 
-    async def _load(self, report: BrokerReport, number: int, server: Nats) -> None:
-        said = await _ask(server, "VARZ", {})
+    async def _ask(self, number: int, what: str, options: dict[str, Any]) -> dict[str, Any]:
+        return dict(json.loads(await self._reply(number, what, options))["data"])
+
+    async def _reply(self, number: int, what: str, options: dict[str, Any]) -> bytes:
+        server = self._servers[number]
+        identity = server._server_info["server_id"]
+        reply = await server.request(subjects.server_request(identity, what), json.dumps(options).encode(), timeout=1)
+        if number == 0:  # replies of a store do not pass the front, whose traffic is the broker's
+            self._queried += len(reply.data)
+        return bytes(reply.data)
+
+    async def _load(self, report: BrokerReport, number: int) -> None:
+        said = await self._ask(number, "VARZ", {})
         report.cpu += float(said["cpu"]) / 100.0
         report.memory_bytes += int(said["mem"])
         for name in ("in_msgs", "in_bytes", "out_msgs", "out_bytes"):
@@ -95,12 +112,15 @@ class Telemetry:
             self._totals[number, name] = total
             if number == 0:  # traffic of a store also passes the front, and is counted there
                 setattr(report, name, grown)
+        if number == 0:
+            if not self._statistics:
+                self._statistics = len(await self._reply(number, "STATSZ", {}))
+            servers = int(said.get("remotes", 0)) + 1  # the other fronts and the hub
+            self._exchanged += 2 * servers * self._statistics * report.period_s / STATISTICS_S
 
-    async def _stock(
-        self, report: BrokerReport, number: int, server: Nats, delivered: dict[tuple[int, int, str, str], int]
-    ) -> None:
+    async def _stock(self, report: BrokerReport, number: int, delivered: dict[tuple[int, int, str, str], int]) -> None:
         """Count the subscriptions of stock clients, which do not report, and the messages delivered to them."""
-        said = await _ask(server, "CONNZ", {"limit": 10_000})
+        said = await self._ask(number, "CONNZ", {"limit": 10_000})
         clients = [each for each in said["connections"] if each.get("kind") == "Client"]
         stock = {each["cid"] for each in clients if not str(each.get("name", "")).startswith("trimtab:")}
         report.connections += len(clients)
@@ -109,7 +129,7 @@ class Telemetry:
             return
         counted = report.stock_subscriptions
         assert counted is not None
-        said = await _ask(server, "CONNZ", {"subscriptions_detail": True, "limit": 10_000})
+        said = await self._ask(number, "CONNZ", {"subscriptions_detail": True, "limit": 10_000})
         for connection in (each for each in said["connections"] if each["cid"] in stock):
             for each in connection.get("subscriptions_list_detail", ()):
                 subject = each["subject"]
@@ -121,11 +141,3 @@ class Telemetry:
                 topic.subscribers += 1
                 counted[name] = counted.get(name, 0) + 1
                 topic.out_msgs += max(0, delivered[key] - self._delivered.get(key, 0))
-
-
-async def _ask(server: Nats, what: str, options: dict[str, Any]) -> dict[str, Any]:
-    identity = server._server_info["server_id"]
-    reply = await server.request(subjects.server_request(identity, what), json.dumps(options).encode(), timeout=1)
-    wire.CROSSED["server"] += len(reply.data)
-    answer: dict[str, Any] = json.loads(reply.data)["data"]
-    return answer

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
 CLOSE_S: Final = 5.0  # limit of closing a connection, if its server does not read
-# Bytes of the fleet's own traffic that this process has exchanged: with other processes, and with its own server.
-CROSSED: Final[Counter[str]] = Counter(bytes=0, server=0)
+# Bytes of the fleet's own traffic that this process has exchanged with other processes.
+CROSSED: Final[Counter[str]] = Counter(bytes=0)
 PENDING_BYTES: Final = 8 * 1024 * 1024  # limit of outgoing bytes buffered while the server is unreachable
 
 
