@@ -132,7 +132,7 @@ def test_a_drained_broker_gets_nothing_until_it_is_uncordoned(turns):
         async with turns.client("late", home=None) as client:
             hosts = {await client.create_topic(f"late.{at}") for at in range(4)}
             assert {client.home, *hosts} == {"b2", "b3"}
-            with pytest.raises(BadInput, match="broker 'b1' is cordoned.*trimtab uncordon b1"):
+            with pytest.raises(BadInput, match=r"broker 'b1' is cordoned.*trimtab uncordon b1"):
                 await turns.aask(StartMoves([MoveOrder(Key("client", "", "late"), "b1")]))
             with pytest.raises(BadInput, match="broker 'b1' is cordoned"):
                 await client.create_topic("late.wish", broker="b1")
