@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.model.judgement import Load
 from trimtab.place.client.instance import Instance, homes_or
 from trimtab.place.client.policy import ClientPolicy
 from trimtab.place.client.simple import Nearest, Random, RoundRobin
-from trimtab.place.compiled import compiled
 from trimtab.place.knobs import check, knob
 
 if TYPE_CHECKING:

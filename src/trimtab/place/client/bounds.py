@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.model.judgement import TOLERANCE
 from trimtab.model.placement import UNPLACED, Bound
 from trimtab.place.client.delays import Field
 from trimtab.place.client.instance import Instance
-from trimtab.place.compiled import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.errors import BadInput
 from trimtab.model.placement import UNPLACED, Placement
 from trimtab.place.client.instance import Instance
-from trimtab.place.compiled import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

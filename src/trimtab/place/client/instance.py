@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.errors import TooLarge
 from trimtab.model.placement import UNPLACED
-from trimtab.place.compiled import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from trimtab.place.compiled import compiled
+from trimtab.compiled import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.model.placement import UNPLACED
 from trimtab.model.positions import km_between, points
 from trimtab.model.workload import PUB
 from trimtab.place.client.policy import ClientPolicy
-from trimtab.place.compiled import compiled
 from trimtab.place.knobs import check, knob
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.errors import TooLarge
 from trimtab.model.placement import UNPLACED
 from trimtab.model.positions import km_between, points
 from trimtab.place.client.delays import Field
 from trimtab.place.client.policy import ClientPolicy
-from trimtab.place.compiled import compiled
 from trimtab.place.knobs import check, knob
 
 if TYPE_CHECKING:

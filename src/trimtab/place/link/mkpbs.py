@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.model.placement import Placement
-from trimtab.place.compiled import compiled
 from trimtab.place.link.counts import Allotments, Instance
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trimtab.place.compiled import compiled
+from trimtab.compiled import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,0 +1,1 @@
+"""What would be true: a broker simulator, and models that predict the latency of co-located topics."""

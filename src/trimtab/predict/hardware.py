@@ -1,0 +1,133 @@
+"""Hardware profiles: the parameters of a broker's machine that decide the latency of the topics it hosts.
+
+With ``m`` topics in processing at the same time, each of them runs at the speed
+
+    v(m) = min(1, C(m) / m) / [(1 + contention * (min(m, cores) - 1) ** exponent) * (1 + switching * max(0, m - cores))]
+
+where ``C(m)`` is the number of cores in use, siblings of hardware threads included. ``contention`` is the slowdown by
+shared caches and memory, ``switching`` that by context switches.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from trimtab.errors import BadInput, BadKnob, UnknownName
+
+if TYPE_CHECKING:
+    from trimtab.model.workload import Floats
+
+VERSION: Final = 1  # of the fields of a profile
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """A named profile; times in milliseconds."""
+
+    name: str
+    cores: int = 4
+    service: tuple[tuple[float, float], ...] = ((0.0, 0.0), (1.0, 1.0))  # nominal -> real CPU time of one message
+    contention: float = 0.0
+    exponent: float = 1.0  # of contention; below 1, the first neighbour costs most
+    switching: float = 0.0
+    sibling: float = 0.0  # share of a core that the second hardware thread of each core adds
+    message_cv: float = 0.0  # coefficient of variation of the CPU time of messages
+    run_sd: float = 0.0  # standard deviation of the machine's speed from run to run
+    network_ms: float = 0.0  # from publisher to broker to subscriber
+    jitter_ms: float = 0.0  # scale of the half-normal delay on top
+    fanout_ms: float = 0.0  # CPU time for one more subscriber
+    drift: float = 0.1  # standard deviation of a publisher's interval, as a share of it
+    poisson: bool = False  # exponential intervals instead
+    quantum_ms: float = 0.0  # time slice of the scheduler; 0: cores are shared continuously
+    background: float = 0.0  # cores in use by other work
+
+    def __post_init__(self) -> None:
+        if self.cores < 1:
+            raise BadKnob("hardware", "cores", self.cores, "1 or more")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float) and not 0.0 <= value < math.inf:
+                raise BadKnob("hardware", field.name, value, "zero or more, and finite")
+        if not self.background < self.cores:
+            raise BadKnob("hardware", "background", self.background, f"less than the {self.cores} cores")
+        nominal, real = (list(column) for column in zip(*self.service, strict=True))
+        if len(nominal) < 2 or sorted(set(nominal)) != nominal or sorted(real) != real or real[0] < 0.0:
+            raise BadInput(f"service of hardware '{self.name}' must rise: two or more pairs (nominal, real), but is "
+                           f"{self.service}")  # fmt: skip
+
+    def service_ms(self, processing_ms: Floats) -> Floats:
+        """Real CPU time of a message by its nominal one: linear between the calibrated points and beyond the last."""
+        nominal, real = np.array(self.service).T
+        slope = (real[-1] - real[-2]) / (nominal[-1] - nominal[-2])
+        beyond = real[-1] + slope * (np.asarray(processing_ms, np.float64) - nominal[-1])
+        return np.asarray(np.where(processing_ms > nominal[-1], beyond, np.interp(processing_ms, nominal, real)))
+
+    def speeds(self, most: int) -> Floats:
+        """(most + 1,) the speed of each of ``m`` topics that are in processing, for m = 0 ... ``most``."""
+        m = np.maximum(np.arange(most + 1, dtype=np.float64), 1.0)
+        free = self.cores - self.background
+        capacity = np.minimum(m, free) + self.sibling * np.clip(m - free, 0.0, free)
+        shared = 1.0 + self.contention * (np.minimum(m, self.cores) - 1.0) ** self.exponent
+        switched = 1.0 + self.switching * np.maximum(m - self.cores, 0.0)
+        return np.asarray(np.minimum(capacity / m, 1.0) / (shared * switched))
+
+    def as_json(self) -> dict[str, Any]:
+        return {"version": VERSION} | asdict(self) | {"service": [list(pair) for pair in self.service]}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Hardware:
+        version = values.get("version")
+        if version != VERSION:
+            way = "measure it again with trimtab profile"
+            raise BadInput(
+                f"this hardware profile is of version {version}; this program reads version {VERSION}: {way}"
+            )
+        known = {field.name for field in fields(cls)}
+        given = {name: value for name, value in values.items() if name != "version"}
+        for name in given.keys() - known:
+            raise UnknownName("field of a hardware profile", name, sorted(known))
+        return cls(**(given | {"service": tuple(tuple(map(float, pair)) for pair in given["service"])}))
+
+
+# Khare et al., SEC'18: four 2.5 GHz Xeon cores. The nominal times are arguments of stress-ng there, whose real times
+# the paper does not print. They follow from the rates that one thread sustains (78, 37, 24 and 20 messages/s).
+PAPER: Final = Hardware(
+    "xeon-e5420", cores=4,
+    service=((0.0, 5.4), (10.0, 12.85), (20.0, 26.9), (30.0, 41.5), (40.0, 49.5), (50.0, 61.0)),
+    contention=0.09, switching=0.045, message_cv=0.10, run_sd=0.005, network_ms=2.0, jitter_ms=1.0, fanout_ms=0.015,
+)  # fmt: skip
+
+_SMALLER: Final = tuple((nominal, 1.5 * real) for nominal, real in PAPER.service)
+
+PROFILES: Final = {
+    each.name: each
+    for each in (
+        PAPER,
+        Hardware(  # half the cores, slower, more contention
+            "two-slow-cores", cores=2, service=_SMALLER, contention=0.18, switching=0.03, message_cv=0.15,
+            run_sd=0.005, network_ms=2.0, jitter_ms=1.0, fanout_ms=0.02,
+        ),
+        Hardware(  # two cores with two threads each, bursts, memory-bound processing
+            "two-cores-smt", cores=2, service=_SMALLER, contention=0.10, exponent=0.5, sibling=0.25, message_cv=0.25,
+            run_sd=0.005, network_ms=2.0, jitter_ms=1.0, fanout_ms=0.02, poisson=True,
+        ),
+        Hardware(  # time slices of 20 ms instead of continuous sharing
+            "four-cores-quantum", cores=4, service=PAPER.service, contention=0.08, message_cv=0.10, run_sd=0.005,
+            network_ms=2.0, jitter_ms=1.0, fanout_ms=0.015, quantum_ms=20.0,
+        ),
+        Hardware(  # processing that is bound by memory: the second core brings much less than the first
+            "memory-bound", cores=4, service=PAPER.service, contention=0.35, exponent=0.7, switching=0.02,
+            message_cv=0.20, run_sd=0.01, network_ms=2.0, jitter_ms=2.0, fanout_ms=0.015,
+        ),
+    )
+}  # fmt: skip
+
+
+def hardware(name: str) -> Hardware:
+    if name not in PROFILES:
+        raise UnknownName("hardware profile", name, PROFILES)
+    return PROFILES[name]
