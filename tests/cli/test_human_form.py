@@ -127,7 +127,7 @@ def test_lab_prints_what_an_experiment_must_show(trimtab, tmp_path):
     assert str(tmp_path / "lab" / "report.md") in done.out
 
 
-def test_drain_lists_what_has_moved(fleet, topic, trimtab):
+def test_drain_lists_what_has_moved(fleet, topic, trimtab, open_brokers):
     async def create():
         async with fleet.client("maker", "b1") as client:
             await client.create_topic(topic, broker="b3")
