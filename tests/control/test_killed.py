@@ -45,9 +45,9 @@ class Mortal(Controller):
         await super()._order(progress, row)
         self._die_at("after an order", progress.count(MOVED) >= 3)  # which is not written down
 
-    async def _tell_end(self, progress):
+    async def _record_end(self, progress):
         self._die_at("over")
-        await super()._tell_end(progress)
+        await super()._record_end(progress)
 
     def _die_at(self, step, now=True):
         if step == self.dies_at and now:

@@ -440,9 +440,9 @@ def test_a_deposed_leader_writes_nothing(controlled):
 
         number = max(await one.numbers(), default=0) + 1
         nothing = NoPlan(number, 0.0, ("a test",), "it is one")
-        await one.decided(None, Question(number, 0.0, ("a test",), "trim", 0, 0.0, 0), nothing)
+        await one.record_decision(None, Question(number, 0.0, ("a test",), "trim", 0, 0.0, 0), nothing)
         with pytest.raises(BadRequestError):
-            await two.decided(None, Question(number, 1.0, ("another",), "trim", 0, 0.0, 0), nothing)
+            await two.record_decision(None, Question(number, 1.0, ("another",), "trim", 0, 0.0, 0), nothing)
         assert (await two.decision(number))["question"]["at"] == 0.0
 
     controlled.do(contest())

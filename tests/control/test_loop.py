@@ -56,7 +56,7 @@ def test_it_must_find_the_same_twice_and_then_rests():
     there = Fleet(Loop(Settings(budget=1.0)))
 
     assert there.look(0.0) is None
-    assert there.loop.why_not == "it has to be found again first"
+    assert there.loop.why_not == "the next measurements must confirm it"
     assert isinstance(there.look(5.0), Plan)
     assert [there.look(now) for now in np.arange(10.0, 200.0, 5.0)] == [None] * 38
     assert there.loop.outcome.helped
@@ -168,14 +168,14 @@ def test_the_throttle_halves_when_deliveries_are_late_and_grows_by_one():
     throttle = Throttle(100.0, most=6)
 
     latencies = (10, 10, 10, 500, 500, 500, 10)
-    assert [throttle.told(ms, at) for at, ms in enumerate(latencies)] == [5, 6, 6, 3, 1, 1, 2]
+    assert [throttle.adjust(ms, at) for at, ms in enumerate(latencies)] == [5, 6, 6, 3, 1, 1, 2]
 
 
 def test_the_same_measurement_slows_it_down_once():
     throttle = Throttle(100.0, at_once=16)
 
-    assert [throttle.told(500, 1.0) for _ in range(5)] == [8] * 5
-    assert throttle.told(500, 2.0) == 4
+    assert [throttle.adjust(500, 1.0) for _ in range(5)] == [8] * 5
+    assert throttle.adjust(500, 2.0) == 4
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_who_is_on_the_way_to_a_home_is_not_given_another():
 
     assert runner.look(5.0, there.view(5.0)) is None
     for row in range(len(plan.steps) - 1):
-        runner.came_of(5.0, row, FAILED)
+        runner.set_state(5.0, row, FAILED)
     assert isinstance(runner.look(10.0, there.view(10.0)), Plan)
 
 
@@ -311,12 +311,12 @@ def test_moves_of_a_plan_that_was_replaced_are_followed_to_their_end():
     second = Plan(2, 1.0, ("lost",), "re-home", (step("c2", "", "b1"),), levels, levels)
     runner = PlanRunner(Settings())
     runner.begin(0.0, first)
-    runner.came_of(0.0, 0, MOVING)
+    runner.set_state(0.0, 0, MOVING)
 
     runner.begin(1.0, second)
     (before,) = runner.trailing
     assert before.states == [MOVING, DROPPED]
-    runner.came_of(2.0, 0, MOVED, before)
+    runner.set_state(2.0, 0, MOVED, before)
 
     assert before.over
     assert before.outcome()["states"] == [MOVED, DROPPED]

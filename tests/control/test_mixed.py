@@ -190,7 +190,7 @@ def test_a_drained_broker_stays_drained():
 
     assert {step.target for plan in first for step in plan.steps} == {"b1"}
     assert sorted(brokers) == [0] * 4 + [1] * 4
-    assert loop.found == []
+    assert loop.findings == []
     (second,) = played(loop, brokers, [2] * 8, 600.0, begin=300.0)  # uncordoned
     assert {step.target for step in second.steps} == {"b2"}
 

@@ -163,7 +163,7 @@ def test_a_broker_is_relieved_then_levelled_with_others_and_that_is_all():
     view = fleet_of(KINDS, homes)
     assert view.load().cov < 0.15
     assert view.messages().per_broker.max() <= LIMIT
-    assert loop.found == []
+    assert loop.findings == []
 
 
 def test_what_did_not_relieve_is_not_tried_again():

@@ -385,7 +385,7 @@ def test_an_answer_that_crosses_the_end_of_its_time_is_taken_and_costs_no_other_
             submit(processor, "one", "two", "three")
             pipe.read_bytes()  # the event loop stands still until the worker is at the second
             processor._head_since -= 2 * PATIENCE_S
-            processor._look_at_clock()
+            processor._check_deadline()
             await answered(processor)
             assert seen.reports == [("one", b"one"), ("two", b"two"), ("three", b"three")]
 

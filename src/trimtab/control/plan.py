@@ -1,4 +1,4 @@
-"""Plans: which keys move where, why, and what that should bring."""
+"""Plans: which keys move where, for what reasons, and the predicted effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LOAD: Final = "load"
 RELIEVE: Final = "relieve"  # policy of a plan that only frees a resource of a broker that is full
-GATHER: Final = "gather"  # policy of a plan that brings clients with common subscriptions together
+GATHER: Final = "gather"  # policy of a plan that moves clients with common subscriptions to the same broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The resource that was scarcest when a plan was made, and where."""
+    """The resource that was scarcest when a plan was made, and the broker that was fullest of it."""
 
-    resource: str  # or LOAD, where it is about evenness
-    broker: str  # that was fullest
-    now: float  # share in use there; of LOAD, times the mean
+    resource: str  # LOAD for a plan about evenness
+    broker: str
+    now: float  # share in use at that broker; for LOAD, multiple of the mean
     predicted: float
 
     def as_json(self) -> dict[str, Any]:
@@ -69,22 +69,22 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done, why, and what it should bring."""
+    """Steps to carry out, the reasons for them, and their predicted effect."""
 
     number: int
-    at: float  # when it was decided
+    at: float  # time of the decision
     reasons: tuple[str, ...]
     policy: str
     steps: tuple[Step, ...]
     before: Levels
     predicted: Levels
     left: int = 0  # moves that the budget did not allow
-    binding: Binding | None = None  # none: keys had no broker, or people wanted it
+    binding: Binding | None = None  # None for a plan that serves lost keys, and for one made by hand
 
     def as_json(self) -> dict[str, Any]:
         return {
             "number": self.number, "at": self.at, "reasons": list(self.reasons), "policy": self.policy,
-            "steps": [each.as_json() for each in self.steps],
+            "steps": [step.as_json() for step in self.steps],
             "before": self.before.as_json(), "predicted": self.predicted.as_json(), "left": self.left,
             "binding": self.binding.as_json() if self.binding else None,
         }  # fmt: skip
@@ -92,7 +92,7 @@ class Plan:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Plan:
         parts = {
-            "reasons": tuple(values["reasons"]), "steps": tuple(Step.from_json(each) for each in values["steps"]),
+            "reasons": tuple(values["reasons"]), "steps": tuple(Step.from_json(step) for step in values["steps"]),
             "before": Levels(**values["before"]), "predicted": Levels(**values["predicted"]),
             "binding": Binding(**values["binding"]) if values.get("binding") else None,
         }  # fmt: skip
@@ -100,10 +100,11 @@ class Plan:
 
 
 def in_order(view: View, target: Rows, most: int) -> Rows:
-    """Keys to move, at most so many: always off the fullest broker that has any to give, to the emptiest of those that
-    its keys go to, heaviest first.
+    """Order the keys to move, and keep at most ``most`` of them.
 
-    So a plan that is cut off by its budget, or stopped, has brought as much as so few moves can. O(moves x brokers).
+    Each time, the next key comes from the fullest broker that has keys to give. It goes to the emptiest of the brokers
+    that keys of this broker go to; of its keys for that target, the heaviest is next. So a plan that is stopped, or cut
+    off by its budget, has gained as much as that number of moves can. O(moves x brokers).
     """
     home = view.current
     movers = np.flatnonzero((home != target) & (home != UNPLACED))
@@ -114,11 +115,11 @@ def in_order(view: View, target: Rows, most: int) -> Rows:
     level = view.load().levels.copy()
     speed = np.where(problem.speed > 0.0, problem.speed, 1e-9)
     waiting: dict[tuple[int, int], list[int]] = {}
-    count = np.zeros((len(level), len(level)), np.int64)  # of keys that wait, by source and target
+    count = np.zeros((len(level), len(level)), np.int64)  # waiting keys, by source and target
     for key in movers[np.argsort(weight[movers], kind="stable")].tolist():
-        way = int(home[key]), int(target[key])
-        waiting.setdefault(way, []).append(key)  # the heaviest is last
-        count[way] += 1
+        route = int(home[key]), int(target[key])
+        waiting.setdefault(route, []).append(key)  # the heaviest is last
+        count[route] += 1
     chosen: list[int] = []
     for _ in range(min(most, len(movers))):
         source = int(np.argmax(np.where(count.any(axis=1), level, -np.inf)))

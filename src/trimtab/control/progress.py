@@ -1,4 +1,4 @@
-"""A plan on its way: what has become of every step."""
+"""A plan under way: the state of every step."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Progress:
     plan: Plan
     began: float
     by_hand: bool = False
-    states: list[str] = field(default_factory=list)  # as many as steps
-    moves: list[str] = field(default_factory=list)  # ids at the mover, once begun
+    states: list[str] = field(default_factory=list)  # one per step
+    moves: list[str] = field(default_factory=list)  # one per step: its id at the mover, empty until it begins
     ended: float | None = None
-    stopped: str = ""  # why the rest was dropped
+    stopped: str = ""  # why the remaining steps were dropped
 
     def __post_init__(self) -> None:
         self.states = self.states or [WAITING] * len(self.plan.steps)
@@ -31,8 +31,8 @@ class Progress:
         return self.states.count(state)
 
     def rows(self, state: str) -> list[int]:
-        """Numbers of the steps in that state."""
-        return [row for row, its in enumerate(self.states) if its == state]
+        """Rows of the steps in ``state``."""
+        return [row for row, current in enumerate(self.states) if current == state]
 
     def of(self, state: str) -> list[Step]:
         return [self.plan.steps[row] for row in self.rows(state)]
@@ -42,7 +42,7 @@ class Progress:
         return not self.count(WAITING) and not self.count(MOVING)
 
     def left_s(self, now: float) -> float | None:
-        """How long the rest takes, as it has gone so far."""
+        """Estimate how long the remaining steps take, by the mean of the steps so far."""
         done, left = self.count(MOVED) + self.count(FAILED), self.count(WAITING) + self.count(MOVING)
         return (now - self.began) / done * left if done and left else None
 
@@ -57,5 +57,5 @@ class Progress:
         return self.outcome() | {"plan": self.plan.as_json(), "by_hand": self.by_hand}
 
     @classmethod
-    def from_json(cls, said: dict[str, Any]) -> Progress:
-        return cls(**(said | {"plan": Plan.from_json(said["plan"])}))
+    def from_json(cls, values: dict[str, Any]) -> Progress:
+        return cls(**(values | {"plan": Plan.from_json(values["plan"])}))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def replay(connection: Nats, decision: DecisionRecord) -> tuple[Plan | NoPlan, bool]:
-    """What comes out, and whether it is what came out then."""
+    """Decide again. Returns the new decision, and whether it equals the recorded one."""
     number = decision.question.number
     if not decision.parts or decision.routing is None:
         raise BadInput(f"decision {number} was made by hand or without a measurement: there is nothing to replay")
@@ -31,6 +31,6 @@ async def replay(connection: Nats, decision: DecisionRecord) -> tuple[Plan | NoP
     if data is None:
         raise BadInput(f"the measurement that decision {number} was made on is no longer kept")
     view = View.of(unpack(data), RoutingTable.from_json(decision.routing), decision.alive)
-    made = decide(view, Question.from_json(coding.plain(decision.question)))
-    then = Plan.from_json(coding.plain(decision.plan)) if decision.plan else None
-    return made, made == then if isinstance(made, Plan) else then is None
+    replayed = decide(view, Question.from_json(coding.plain(decision.question)))
+    recorded = Plan.from_json(coding.plain(decision.plan)) if decision.plan else None
+    return replayed, replayed == recorded if isinstance(replayed, Plan) else recorded is None

@@ -1,4 +1,4 @@
-"""Questions and plans that people ask for, and plans without a measurement."""
+"""Questions and plans of operators' requests, and plans without a measurement."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from trimtab.model.key import Key
 
 
-NOTHING: Final = Levels(0.0, 0.0, 0.0)  # of a plan without a measurement
+NOTHING: Final = Levels(0.0, 0.0, 0.0)  # levels of a plan without a measurement
 
 
 def because(what: str, reason: str | None) -> tuple[str, ...]:
     return (f"{what}: {reason}" if reason else what,)
 
 
-def rebalance(number: int, at: float, view: View, settings: Settings, wanted: Rebalance) -> Question:
-    """The best there is, whatever the goals find."""
-    name, budget = wanted.policy or settings.policy, wanted.budget
+def rebalance(number: int, at: float, view: View, settings: Settings, request: Rebalance) -> Question:
+    """The question of a rebalance by hand: any improvement is accepted, whatever the goals find."""
+    name, budget = request.policy or settings.policy, request.budget
     policy_named(name)
     policy = full_name(name, "client")
     own = settings.knobs if policy == full_name(settings.policy, "client") else {}
     most = len(view.keys) if budget is None else math.ceil(budget * len(view.keys))
     return Question(
-        number, at, because("asked for", wanted.reason), name, settings.seed + number, 0.0, most,
+        number, at, because("asked for", request.reason), name, settings.seed + number, 0.0, most,
         overload=settings.overload, messages=settings.messages, alpha=settings.alpha, beta=settings.beta,
-        gather=settings.gather, knobs=own | typed(policy, wanted.knobs or {}),
+        gather=settings.gather, knobs=own | typed(policy, request.knobs or {}),
     )  # fmt: skip
 
 
@@ -56,13 +56,13 @@ def leaves(broker: str, reason: str | None) -> tuple[str, ...]:
 
 
 def empty(number: int, at: float, settings: Settings, broker: str, reason: str | None) -> Question:
-    """Every key off that broker; no other key moves."""
+    """The question of emptying a broker: every key leaves it, and no other key moves."""
     reasons = leaves(broker, reason)
     return Question(number, at, reasons, settings.policy, settings.seed, 0.0, 0, only_lost=True, leaving=broker)
 
 
 def back(at: float, view: View, plan: Plan, outcome: Mapping[str, Any], reason: str | None) -> Plan:
-    """Keys that the plan has moved, back to where they came from; those that have moved on since stay."""
+    """A plan that returns the keys that ``plan`` moved to their sources. Keys that have moved again since then stay."""
     brokers = set(view.brokers)
     steps = tuple(
         Step(step.key, step.target, step.source)
@@ -76,7 +76,7 @@ def back(at: float, view: View, plan: Plan, outcome: Mapping[str, Any], reason: 
 
 
 def by_hand(at: float, view: View | None, steps: tuple[Step, ...], reasons: tuple[str, ...], policy: str) -> Plan:
-    """A plan with steps that somebody else has chosen; without a view, nothing is known of loads."""
+    """A plan with given steps. Without a view, its levels are zero."""
     if view is None:
         return Plan(0, at, reasons, policy, steps, NOTHING, NOTHING)
     then = view.placed({step.key: step.target for step in steps})
@@ -86,8 +86,10 @@ def by_hand(at: float, view: View | None, steps: tuple[Step, ...], reasons: tupl
 def by_number(
     at: float, brokers: Mapping[Key, str], alive: Sequence[str], reasons: tuple[str, ...] = ()
 ) -> Plan | None:
-    """Keys of brokers that are not alive, to those that have the fewest keys: all that is known without a
-    measurement."""
+    """A plan without a measurement: each key of a broker that is not ``alive`` goes to the broker with fewest keys.
+
+    ``reasons`` are given for a broker that is still running but must be emptied.
+    """
     lost = [key for key, broker in brokers.items() if broker not in set(alive)]
     if not lost or not alive:
         return None
@@ -99,6 +101,6 @@ def by_number(
     for key in sorted(lost):
         target = min(count, key=lambda broker: (count[broker], broker))
         count[target] += 1
-        steps.append(Step(key, brokers[key] if reasons else "", target))  # with reasons, its broker is alive still
+        steps.append(Step(key, brokers[key] if reasons else "", target))  # with reasons, its broker is still alive
     reasons = reasons or (f"{counted(lost)} without a broker, and no measurement to place them by",)
     return Plan(0, at, reasons, "by number", tuple(steps), NOTHING, NOTHING)

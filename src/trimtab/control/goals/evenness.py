@@ -1,7 +1,7 @@
-"""Goal 5, evenness: loads are level within alpha (Nguyen, DEBS'19, Algorithm 1), and common subscriptions together.
+"""Goal 5, evenness: loads are level within alpha (Nguyen, DEBS'19, Algorithm 1), with common subscriptions gathered.
 
-The policy that the operator has chosen proposes. Clients that subscribe to the same topics at one broker save copies
-between brokers, so a level fleet with fewer copies carries less in total; that is proposed when the saving is worth it.
+The operator's policy makes the proposals. Clients with the same subscriptions at one broker save copies between
+brokers, so a level fleet with fewer copies carries less in total. Gathering is proposed when the saving is worth it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Rows
     from trimtab.place.policy import Policy
 
-SLIGHT: Final = 1.5  # times the spread that is allowed
+SLIGHT: Final = 1.5  # an imbalance below this multiple of the allowed spread is slight
 CLOSE: Final = 1e-9
-ROUNDS: Final = 4  # of single moves after a policy's answer
-TOLERANCE: Final = 0.02  # share that a broker may have above the mean: to come closer takes many moves for little
+ROUNDS: Final = 4  # rounds of single moves after a policy's placement
+TOLERANCE: Final = 0.02  # share above the mean that a broker may keep: to get closer takes many moves for little gain
 
 
 class Evenness:
     name = "evenness"
 
     def find(self, view: View, settings: Settings) -> Iterator[Finding]:
-        """The two thresholds of Algorithm 1, on the spread of loads and on their mean; and brokers with next to nothing
-        to do, since one among fifty hardly shows in the spread."""
+        """Check the two thresholds of Algorithm 1, on the spread of loads and on their mean, and look for idle brokers:
+        one idle broker among fifty hardly shows in the spread."""
         load = view.load()
         if load.cov > settings.alpha and load.mean > settings.beta:
             fullest = view.brokers[int(np.argmax(load.levels))]
@@ -62,7 +62,7 @@ class Evenness:
             if isinstance(together, Change):
                 yield together
         yield few
-        # Policies know neither which keys must stay nor what brokers carry for plain NATS clients.
+        # Policies know neither the frozen keys nor the load of plain NATS clients, so single moves may do better.
         yield _worth_it(view, settled, _one_by_one(view, view.current, question), question, "one by one")
 
     def accept(self, view: View, placement: Rows, question: Question) -> str:
@@ -74,7 +74,8 @@ class Evenness:
 
 
 def scatter(view: View, placement: Rows | None = None) -> float:
-    """Share of all load that copies of topics to more than one broker are: the most that gathering could save."""
+    """Share of all load caused by copies of topics to second and further brokers: an upper bound of what gathering
+    saves."""
     load = view.load(placement)
     data, carrier = view.data, view.carriers(placement)
     row = np.flatnonzero((carrier != UNPLACED) & ~data.publishes & ~view.whole[data.topic])
@@ -85,8 +86,11 @@ def scatter(view: View, placement: Rows | None = None) -> float:
 
 
 def worth_it(before: Levels, then: Levels, gain: float, alpha: float = 0.0) -> bool:
-    """A spread that is lower by ``gain``, or by that share of it if it was more than one, or a highest load that is
-    lower by half that share; and neither any higher. Or a spread that was above ``alpha`` and is not any more."""
+    """Whether a change of levels is worth its moves. Neither the spread nor the highest load may rise.
+
+    One of these must hold: the spread falls by the share ``gain`` of itself (of 0.5, if it is less than that); the
+    highest load falls by the share ``gain / 2``; the spread falls from above ``alpha`` to ``alpha`` or less.
+    """
     if then.spread > before.spread * (1 + CLOSE) or then.max_load > before.max_load * (1 + CLOSE):
         return False
     less = gain * max(before.spread, 0.5)
@@ -96,17 +100,17 @@ def worth_it(before: Levels, then: Levels, gain: float, alpha: float = 0.0) -> b
 
 
 def policy_named(name: str, seed: int = 0, set_to: Mapping[str, Any] | None = None) -> Policy:
-    """A policy of the family client, with those of the knobs that it has, and its seed if it draws."""
+    """A policy of the family client, with those of the offered knobs that it has."""
     family = name.rpartition("/")[0]
     if family not in ("", "client"):
         raise BadInput(f"the controller asks policies of client/, but '{name}' is one of {family}/")
-    # A key that has a broker keeps it where a policy would begin with a placement of its own.
+    # Policies that build their own initial placement begin with the present brokers instead.
     offered: dict[str, Any] = {"seed": seed, "initial": "round-robin", "tolerance": TOLERANCE}
     return policy_with(full_name(name, "client"), **(offered | dict(set_to or {})))
 
 
 def _wanted(view: View, settled: Rows, question: Question, **more: Any) -> Rows:
-    """The policy's answer; keys that may not move stay, and others go in their place."""
+    """The policy's placement. Frozen keys stay at their broker, and single moves of other keys make up for them."""
     problem = replace(view.problem, current=Placement("client", settled))
     set_to: dict[str, Any] = {"alpha": question.alpha, "beta": question.beta} | more | question.knobs
     target: Rows = policy_named(question.policy, question.seed, set_to).place(problem).broker.copy()
@@ -120,10 +124,13 @@ def _wanted(view: View, settled: Rows, question: Question, **more: Any) -> Rows:
 
 
 def _polished(view: View, target: Rows, question: Question) -> Rows:
-    """The same closer to level by wire loads, where the policy's picture of loads is not exact: publishers near other
-    subscribers make a difference that it does not know."""
-    believed = Instance.of(view.problem).counts(target)[1] + view.own
-    if np.allclose(believed, view.load(target).per_broker, rtol=TOLERANCE):
+    """Level the wire loads of the policy's placement further by single moves.
+
+    The policy's model of loads leaves out savings of publishers at the broker of their subscribers, so its loads may
+    differ from the wire loads. Where they agree, the placement is returned unchanged.
+    """
+    modelled = Instance.of(view.problem).counts(target)[1] + view.own
+    if np.allclose(modelled, view.load(target).per_broker, rtol=TOLERANCE):
         return target
     best, spread = target, view.load(target).cov
     for _ in range(ROUNDS):
@@ -136,9 +143,9 @@ def _polished(view: View, target: Rows, question: Question) -> Rows:
 
 
 def _gathered(view: View, settled: Rows, question: Question, few: Change | str) -> Change | str:
-    """With as many moves as the budget allows, if the policy can make use of them and that saves enough."""
-    own = {each.name for each in knobs(full_name(question.policy, "client"))}
-    if "budget" not in own or not len(view.keys):
+    """A change that gathers common subscriptions within the budget, if the policy supports it and it saves enough."""
+    names = {knob.name for knob in knobs(full_name(question.policy, "client"))}
+    if "budget" not in names or not len(view.keys):
         return "the policy does not gather"
     target = _wanted(view, settled, question, budget=min(1.0, question.most / len(view.keys)))
     movers = in_order(view, target, question.most)
@@ -154,8 +161,7 @@ def _gathered(view: View, settled: Rows, question: Question, few: Change | str) 
 
 
 def _one_by_one(view: View, placement: Rows, question: Question) -> Rows:
-    """From this placement on, keys off brokers that have more than the mean, one by one, to where there is enough of
-    everything."""
+    """Move keys of brokers above the mean one by one to brokers that have enough of every resource."""
     then = as_if(view, resources(view, question.overload, question.messages), placement)
     even = evenness(view, then, TOLERANCE, placement)
     return relief(view, [even, *then], even.name, question.frozen, len(placement), placement)[0]
@@ -164,7 +170,7 @@ def _one_by_one(view: View, placement: Rows, question: Question) -> Rows:
 def _worth_it(
     view: View, settled: Rows, target: Rows, question: Question, policy: str | None = None
 ) -> Change | str:  # fmt: skip
-    """As much of it as the budget allows; or why not."""
+    """As much of the move to ``target`` as the budget allows; or the reason why it is not worth it."""
     movers = in_order(view, target, question.most)
     trial = settled.copy()
     trial[movers] = target[movers]

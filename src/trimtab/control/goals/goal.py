@@ -1,4 +1,4 @@
-"""What every goal is: it finds what is wrong, proposes changes, and accepts or refuses those of other goals."""
+"""The interface of a goal: it finds faults, proposes changes, and accepts or refuses the changes of other goals."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Kind(StrEnum):
     IMBALANCE = "imbalance"
     IDLE = "idle"
     SCATTERED = "scattered"  # clients with common subscriptions at different brokers
-    UNFINISHED = "unfinished"  # the budget did not allow all of the last plan
+    UNFINISHED = "unfinished"  # the budget did not allow all moves of the last plan
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong, in a sentence."""
+    """A fault of the present placement, described in a sentence."""
 
     kind: Kind
     text: str
-    slight: bool = False  # so little above what is allowed that it may be noise
-    resource: str = ""  # of which a broker has too little, and others have enough
-    broker: str = ""  # that has least of it
+    slight: bool = False  # the excess is so small that it may be noise
+    resource: str = ""  # a resource of which one broker has too little and the others have enough
+    broker: str = ""  # the broker that has least of that resource
 
     def __str__(self) -> str:
         return self.text
@@ -54,18 +54,18 @@ class Goal(Protocol):
     name: str
 
     def find(self, view: View, settings: Settings) -> Iterator[Finding]:
-        """What is wrong, if anything."""
+        """Faults of the present placement."""
         ...
 
     def propose(self, view: View, settled: Rows, question: Question) -> Iterator[Change | str]:
-        """Changes that would mend it, the best first; or why there are none. ``settled`` is the present placement with
-        every key at a broker that is alive."""
+        """Changes that would mend the faults, the best first, or the reason why there are none. ``settled`` is the
+        present placement with every lost key at a broker that is alive."""
         ...
 
     def accept(self, view: View, placement: Rows, question: Question) -> str:
-        """Empty, or why this placement harms the goal."""
+        """The reason why this placement harms the goal; empty if it does not."""
         ...
 
     def mends(self, view: View, placement: Rows, question: Question) -> bool:
-        """Whether this placement mends what the goal has found, as far as the question is about it."""
+        """Whether this placement mends the goal's findings, as far as the question is about them."""
         ...

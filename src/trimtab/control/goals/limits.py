@@ -43,7 +43,7 @@ class Limits:
                 yield Finding(Kind.OVERLOAD, text, resource=resource.name, broker=view.brokers[int(np.argmax(share))])
 
     def propose(self, view: View, settled: Rows, question: Question) -> Iterator[Change | str]:
-        """The resource that the question names is relieved; not before all keys are served."""
+        """Relieve the resource that the question names, once all keys are served."""
         limits = resources(view, question.overload, question.messages)
         full = _to_relieve(limits, question)
         if full is None or (view.current == UNPLACED).any():
@@ -56,16 +56,16 @@ class Limits:
             yield f"no key that could move would leave it less {full.name}"
 
     def accept(self, view: View, placement: Rows, question: Question) -> str:
-        if (view.current == UNPLACED).any():  # first of all, every key is served
+        if (view.current == UNPLACED).any():  # serving lost keys goes before limits
             return ""
         names = too_full(view, resources(view, question.overload, question.messages), placement)
         return f"{', '.join(names)} would be too full" if names else ""
 
     def mends(self, view: View, placement: Rows, question: Question) -> bool:
-        """Whether the resource that is to be relieved has room then."""
+        """Whether no broker is full any more of the resource to be relieved."""
         full = _to_relieve(resources(view, question.overload, question.messages), question)
         return full is None or float(full.share(forecast(view, full, placement)).max()) <= full.allowed
 
 
 def _to_relieve(limits: list[Resource], question: Question) -> Resource | None:
-    return next((each for each in limits if each.name == question.relieve), None)
+    return next((resource for resource in limits if resource.name == question.relieve), None)

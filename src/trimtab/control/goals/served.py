@@ -43,7 +43,7 @@ class Served:
 
 
 def settled(view: View) -> Rows:
-    """The present placement, with lost keys where the load is least with them, the heaviest first."""
+    """The present placement with lost keys settled, the heaviest first, each at the broker with the least load."""
     placement = view.current.copy()
     lost = np.flatnonzero(placement == UNPLACED).tolist()
     if lost:

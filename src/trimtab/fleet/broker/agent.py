@@ -202,7 +202,7 @@ class Agent:
             if await self._keep_up():
                 with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):  # tried again
                     await self.hosting.sweep()
-            await self._tell()
+            await self._publish_report()
 
     async def _keep_up(self) -> bool:
         """Sync with the hub. Return False if that fails; the agent then uses its replica."""
@@ -218,7 +218,7 @@ class Agent:
         self._trouble = ""
         return True
 
-    async def _tell(self) -> None:
+    async def _publish_report(self) -> None:
         """Publish the report of the last second."""
         fresh = self.clients.tally.take_topics()
         for name, host in self.hosting.hosts.items():
@@ -240,25 +240,25 @@ class Agent:
 
 
 async def serve(config: Path) -> None:
-    known = read_secret(config, "trimtab up or trimtab broker writes it")
-    ca, broker = known.get("ca"), known["broker"]
+    content = read_secret(config, "trimtab up or trimtab broker writes it")
+    ca, broker = content.get("ca"), content["broker"]
     stop = asyncio.Event()
 
     async def closed() -> None:  # nats-py closes for good on some errors of a restarting server
         stop.set()
 
     options: dict[str, Any] = {"name": f"trimtab:agent:{broker}", "ca": ca, "wait_s": 30.0, "on_closed": closed}
-    connection = await wire.connect(known["urls"], "fleet", known["fleet"], **options)
-    asked = [known["urls"], *([url] for url in known["stores"])]
-    servers = [await wire.connect(urls, "system", known["system"], **options) for urls in asked]
-    about = coding.from_plain(known["about"], BrokerEntry)
+    connection = await wire.connect(content["urls"], "fleet", content["fleet"], **options)
+    addresses = [content["urls"], *([url] for url in content["stores"])]
+    servers = [await wire.connect(urls, "system", content["system"], **options) for urls in addresses]
+    about = coding.from_plain(content["about"], BrokerEntry)
     agent = Agent(broker, connection, servers, about, config.with_name("replica.json"))
     await agent.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await agent.run(stop)
-    for each in (connection, *servers):
-        await each.close()
+    for opened in (connection, *servers):
+        await opened.close()
 
 
 def main() -> None:

@@ -81,8 +81,8 @@ class ClientService:
             home = (await wire.ask(agent.connection, registration, 2.0)).home
         except Unreachable:
             self._waiting[client] = registration
-        known = self._address_book()
-        return Welcomed(known.brokers, known.mark, home or wanted)
+        book = self._address_book()
+        return Welcomed(book.brokers, book.mark, home or wanted)
 
     async def _brokers(self, _: GetBrokers) -> AddressBook:
         return self._address_book()
@@ -126,7 +126,7 @@ class ClientService:
     async def _report(self, request: ReportClient) -> Known:
         """Handle the report that every client sends once a second."""
         agent, client = self._agent, request.client
-        agent.links.heard_of(client, request.links)
+        agent.links.update(client, request.links)
         here = request.home == agent.broker or request.home not in agent.alive  # or it failed over to here
         agent.links.at_home(client, here and not request.leaves)
         self.tally.client(client, request.topics)

@@ -121,8 +121,8 @@ class Host:
         for kept in state.spool:
             self._processor.remember(stamped(self.topic.name, kept.data, kept.stamp))
         self._catchup.resume(state.positions, state.given_up)
-        for known in [known for known in self._acks if self._catchup.done(*known)]:  # the source has stored these
-            await self._connection.publish(self._acks.pop(known), b"{}")
+        for identity in [identity for identity in self._acks if self._catchup.done(*identity)]:  # stored by the source
+            await self._connection.publish(self._acks.pop(identity), b"{}")
         self.live = True
         for kept in state.held:
             self._accept(stamped(self.topic.name, kept.data, kept.stamp))
@@ -172,11 +172,11 @@ class Host:
     async def _on_work(self, raw: Msg) -> None:
         message = identified(self.topic.name, raw.data, raw.reply, raw.headers)
         if self.topic.persistent and raw.reply:  # its publisher waits for an acknowledgement
-            known = (message.source, message.number)
-            if self.live and self._catchup.done(*known) and known not in self._acks:
+            identity = (message.source, message.number)
+            if self.live and self._catchup.done(*identity) and identity not in self._acks:
                 await self._connection.publish(raw.reply, b"{}")
             else:
-                self._acks[known] = raw.reply
+                self._acks[identity] = raw.reply
         if self.live:
             self._accept(message)
         else:

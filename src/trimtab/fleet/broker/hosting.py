@@ -110,11 +110,11 @@ class Hosting:
                     await self.hosts.pop(name).stop()
 
     async def _serve(self, topic: Topic, *, live: bool) -> None:
-        known = self.hosts.get(topic.name)
-        if known is not None and known.topic.settings() != topic.settings():  # deleted and created again
+        host = self.hosts.get(topic.name)
+        if host is not None and host.topic.settings() != topic.settings():  # deleted and created again
             await self.hosts.pop(topic.name).stop()
-            known = None
-        if known is None:
+            host = None
+        if host is None:
             host = Host(self._connection, self._broker, topic)
             await host.start(live=live)
             self.hosts[topic.name] = host

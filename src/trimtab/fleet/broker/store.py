@@ -105,8 +105,8 @@ class Store:
             info.config.sources = None
             await self.at(target).update_stream(_open(info.config, topic, target))
         offset = await self._offset(topic, target) if closed.read else 0
-        made = (self.add_consumer(topic, target, name, max(1, at + 1 - offset)) for name, at in closed.read.items())
-        await asyncio.gather(*made)
+        readers = (self.add_consumer(topic, target, name, max(1, at + 1 - offset)) for name, at in closed.read.items())
+        await asyncio.gather(*readers)
 
     async def open(self, topic: str, target: str) -> None:
         """Open the target's stream for new messages; it no longer copies a source."""

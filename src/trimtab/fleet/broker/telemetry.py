@@ -103,11 +103,11 @@ class Telemetry:
         return bytes(reply.data)
 
     async def _load(self, report: BrokerReport, number: int) -> None:
-        said = await self._ask(number, "VARZ", {})
-        report.cpu += float(said["cpu"]) / 100.0
-        report.memory_bytes += int(said["mem"])
+        statistics = await self._ask(number, "VARZ", {})
+        report.cpu += float(statistics["cpu"]) / 100.0
+        report.memory_bytes += int(statistics["mem"])
         for name in ("in_msgs", "in_bytes", "out_msgs", "out_bytes"):
-            total = int(said[name])
+            total = int(statistics[name])
             grown = max(0, total - self._totals.get((number, name), total))
             self._totals[number, name] = total
             if number == 0:  # traffic of a store also passes the front, and is counted there
@@ -115,28 +115,30 @@ class Telemetry:
         if number == 0:
             if not self._statistics:
                 self._statistics = len(await self._reply(number, "STATSZ", {}))
-            servers = int(said.get("remotes", 0)) + 1  # the other fronts and the hub
+            servers = int(statistics.get("remotes", 0)) + 1  # the other fronts and the hub
             self._exchanged += 2 * servers * self._statistics * report.period_s / STATISTICS_S
 
     async def _stock(self, report: BrokerReport, number: int, delivered: dict[tuple[int, int, str, str], int]) -> None:
         """Count the subscriptions of stock clients, which do not report, and the messages delivered to them."""
-        said = await self._ask(number, "CONNZ", {"limit": 10_000})
-        clients = [each for each in said["connections"] if each.get("kind") == "Client"]
-        stock = {each["cid"] for each in clients if not str(each.get("name", "")).startswith("trimtab:")}
+        listing = await self._ask(number, "CONNZ", {"limit": 10_000})
+        clients = [connection for connection in listing["connections"] if connection.get("kind") == "Client"]
+        stock = {client["cid"] for client in clients if not str(client.get("name", "")).startswith("trimtab:")}
         report.connections += len(clients)
         report.stock += len(stock)
         if not stock:  # the usual case; the detailed reply is long
             return
         counted = report.stock_subscriptions
         assert counted is not None
-        said = await self._ask(number, "CONNZ", {"subscriptions_detail": True, "limit": 10_000})
-        for connection in (each for each in said["connections"] if each["cid"] in stock):
-            for each in connection.get("subscriptions_list_detail", ()):
-                subject = each["subject"]
+        listing = await self._ask(number, "CONNZ", {"subscriptions_detail": True, "limit": 10_000})
+        for connection in listing["connections"]:
+            if connection["cid"] not in stock:
+                continue
+            for subscription in connection.get("subscriptions_list_detail", ()):
+                subject = subscription["subject"]
                 if (name := subjects.delivered_topic(subject)) is None:
                     continue
-                key = (number, int(connection["cid"]), subject, str(each["sid"]))
-                delivered[key] = int(each["msgs"])
+                key = (number, int(connection["cid"]), subject, str(subscription["sid"]))
+                delivered[key] = int(subscription["msgs"])
                 topic = report.topics.setdefault(name, TopicReport())
                 topic.subscribers += 1
                 counted[name] = counted.get(name, 0) + 1

@@ -115,7 +115,7 @@ class Keeper:
         await self.mover.load(moves)  # before agents ask which topics are in a move
         own = [Sync.answered_by(self._sync), Register.answered_by(self._register)]
         parts = (self._creation, self._operators, self.channels)
-        await wire.serve(self.connection, [*own, *(each for part in parts for each in part.handlers())])
+        await wire.serve(self.connection, [*own, *(handler for part in parts for handler in part.handlers())])
         await self.connection.subscribe(subjects.PROBE, cb=self._probe)
         await self.connection.subscribe(subjects.telemetry(ANY), cb=self._report)
         await self.connection.flush()
@@ -138,8 +138,8 @@ class Keeper:
 
     async def _load(self, name: str) -> None:
         """Load an entry from the store."""
-        found = await self._store.get(name)
-        self.registry.apply(name, read_entry(name, found.value or b"null"), found.revision or 0)
+        stored = await self._store.get(name)
+        self.registry.apply(name, read_entry(name, stored.value or b"null"), stored.revision or 0)
 
     async def write(self, name: str, entry: Entry | Callable[[Any], Entry | None] | None) -> None:
         """Change an entry of the registry, then publish the change.
@@ -180,18 +180,18 @@ class Keeper:
     async def _register(self, request: Register) -> Home:
         """Register a client; a known client keeps its home."""
         client = names.client_name(request.client)
-        known = self.registry.client(client)
-        home = known.home if known else self._first_home(request)
+        registered = self.registry.client(client)
+        home = registered.home if registered else self._first_home(request)
 
-        def said(now: ClientEntry | None) -> ClientEntry:
-            if now is None:
+        def updated(entry: ClientEntry | None) -> ClientEntry:
+            if entry is None:
                 return ClientEntry(home, request.position, request.returns is not False)
-            returns = now.returns if request.returns is None else request.returns
-            return ClientEntry(now.home, request.position or now.position, returns)  # the home may have changed
+            returns = entry.returns if request.returns is None else request.returns
+            return ClientEntry(entry.home, request.position or entry.position, returns)  # the home may have changed
 
-        if said(known) != known:
-            await self.write(client_entry(client), said)
-        return Home(said(self.registry.client(client)).home)
+        if updated(registered) != registered:
+            await self.write(client_entry(client), updated)
+        return Home(updated(self.registry.client(client)).home)
 
     def _first_home(self, request: Register) -> str:
         """A new client's home: the one it asks for unless that is cordoned, else by the rule of first placements, else
@@ -218,9 +218,9 @@ class Keeper:
             broker, report = subjects.telemetry_broker(message.subject), coding.decode(message.data, BrokerReport)
             if broker is None:
                 return
-            known = self.reports.get(broker)
-            if known is not None and known.at == report.at:  # a further part of the same report
-                known.topics |= report.topics
+            newest = self.reports.get(broker)
+            if newest is not None and newest.at == report.at:  # a further part of the same report
+                newest.topics |= report.topics
             else:
                 self.reports[broker] = msgspec.structs.replace(report, links=None, published=None)
                 self._first.reported(report)
@@ -255,10 +255,10 @@ class Keeper:
                     await self.connection.jetstream().purge_stream("KV_registry", subject=f"$KV.registry.{name}")
 
     async def _remove_client(self, client: str) -> None:
-        """Links that were placed for a client that may return under its name stay: placing them was a decision."""
+        """Remove a client. The placed links of a named client stay, because it may return under its name."""
         await self.channels.leave(client)
-        known = self.registry.client(client)
-        if known is not None and not known.returns:
+        entry = self.registry.client(client)
+        if entry is not None and not entry.returns:
             await self.remove_links(self.registry.links_of(client=client))
         await self.write(client_entry(client), None)
 
@@ -293,8 +293,8 @@ async def serve(home: Path, executors: int, settings: HubSettings) -> None:
         await tasks.run_until(stop, keeper.listen(), keeper.forget_the_absent())
     finally:
         await keeper.mover.stop()
-    for each in (connection, system):
-        await wire.close(each)
+    for opened in (connection, system):
+        await wire.close(opened)
 
 
 def main() -> None:

@@ -153,7 +153,7 @@ class Mover:
         return len(self._moves)
 
     def records(self, ids: list[str]) -> list[MoveRecord]:
-        return [self._records[each] for each in ids if each in self._records]
+        return [self._records[identity] for identity in ids if identity in self._records]
 
     def newest(self, most: int) -> list[MoveRecord]:
         return list(self._records.values())[-most:]
@@ -161,11 +161,11 @@ class Mover:
     async def load(self, bucket: KeyValue) -> None:
         """Load the records of an earlier executor."""
         self._bucket = bucket
-        found = []
+        records = []
         for key in await self._keeper.keys(bucket):
             entry = await bucket.get(key)
-            found.append(coding.decode(entry.value or b"", MoveRecord))
-        for record in sorted(found, key=lambda each: each.phases[0][1])[-HISTORY:]:
+            records.append(coding.decode(entry.value or b"", MoveRecord))
+        for record in sorted(records, key=lambda record: record.phases[0][1])[-HISTORY:]:
             self._records[record.id] = record
             move = Move(
                 record.id, record.key, record.source, record.target, record.stateful, record.durable,
@@ -287,12 +287,12 @@ class Mover:
             await asyncio.sleep(LOOK_S)
 
     async def _switch(self, move: Move, to: str) -> Event:
-        known = self._keeper.registry.placed(move.key)
-        if known is None and to == move.source:
+        entry = self._keeper.registry.placed(move.key)
+        if entry is None and to == move.source:
             return Succeeded()
-        if known is None:
+        if entry is None:
             return Refused(f"{move.unit} '{move.key.name}' was deleted meanwhile")
-        if known.broker != to:
+        if entry.broker != to:
             try:
                 await self._keeper.write(entry_name(move.key), lambda now: now.placed_at(to) if now else None)
             except (BadInput, Unreachable) as error:
@@ -300,8 +300,8 @@ class Mover:
         return Succeeded()
 
     async def _record(self, move: Move) -> None:
-        known = self._records.get(move.id)
-        phases = [*(known.phases if known else ()), (str(move.phase), time.time())]
+        previous = self._records.get(move.id)
+        phases = [*(previous.phases if previous else ()), (str(move.phase), time.time())]
         record = MoveRecord(
             move.id, move.unit, move.topic, move.client, move.source, move.target, move.stateful, move.durable,
             str(move.phase), move.reason, phases, move.takeover,

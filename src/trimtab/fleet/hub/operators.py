@@ -121,9 +121,9 @@ class Operators:
         return Done()
 
     def _check_known(self, broker: str) -> None:
-        known = self._keeper.registry.brokers()
-        if broker not in known:
-            raise UnknownName("broker", broker, sorted(known))
+        brokers = self._keeper.registry.brokers()
+        if broker not in brokers:
+            raise UnknownName("broker", broker, sorted(brokers))
 
     # Moves.
 

@@ -1,4 +1,4 @@
-"""Rows of the tables that people see: brokers, topics, clients, links, channels, moves."""
+"""Rows of the operator's tables: brokers, topics, clients, links, channels, moves."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ class Overview(msgspec.Struct, frozen=True):
     moves: list[MoveRow]  # the last few
 
 
-def broker_rows(found: Entries[BrokerEntry], cordons: Mapping[str, CordonEntry]) -> list[BrokerRow]:
+def broker_rows(listing: Entries[BrokerEntry], cordons: Mapping[str, CordonEntry]) -> list[BrokerRow]:
     rows = []
-    for name, about in sorted(found.entries.items()):
-        report = found.reports.get(name) or BrokerReport(name, 0.0, 1.0)
+    for name, about in sorted(listing.entries.items()):
+        report = listing.reports.get(name) or BrokerReport(name, 0.0, 1.0)
         period = report.period_s or 1.0
         rows.append(
             BrokerRow(
-                **asdict(about), broker=name, alive=name in found.alive,
+                **asdict(about), broker=name, alive=name in listing.alive,
                 cordoned=cordons[name].reason if name in cordons else None,
                 connections=report.connections, stock=report.stock, cpu=report.cpu, memory_bytes=report.memory_bytes,
                 in_per_s=report.in_msgs / period, out_per_s=report.out_msgs / period,
@@ -105,7 +105,7 @@ def broker_rows(found: Entries[BrokerEntry], cordons: Mapping[str, CordonEntry])
     return rows
 
 
-def topic_rows(found: Entries[Topic], reports: Mapping[str, BrokerReport]) -> list[TopicRow]:
+def topic_rows(listing: Entries[Topic], reports: Mapping[str, BrokerReport]) -> list[TopicRow]:
     total: dict[str, TopicReport] = {}
     period = 1.0
     for report in reports.values():
@@ -113,8 +113,10 @@ def topic_rows(found: Entries[Topic], reports: Mapping[str, BrokerReport]) -> li
         for name, of_topic in report.topics.items():
             total.setdefault(name, TopicReport()).add(of_topic)
     return [
-        _topic_row(topic, total.get(name, TopicReport()), period, topic.persistent and topic.broker not in found.alive)
-        for name, topic in sorted(found.entries.items())
+        _topic_row(
+            topic, total.get(name, TopicReport()), period, topic.persistent and topic.broker not in listing.alive
+        )
+        for name, topic in sorted(listing.entries.items())
     ]
 
 

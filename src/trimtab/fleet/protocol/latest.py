@@ -23,22 +23,22 @@ NONE: Final = "404"
 
 async def latest(connection: Nats, stream: str, subjects: Sequence[str]) -> dict[str, Msg]:
     """Subject -> its last message in a stream of the hub; subjects without messages are left out."""
-    found: dict[str, Msg] = {}
+    messages: dict[str, Msg] = {}
     inbox = connection.new_inbox()
-    answers = await connection.subscribe(inbox)
+    replies = await connection.subscribe(inbox)
     try:
         for at in range(0, len(subjects), LISTED):
             some = subjects[at : at + LISTED]
             question = json.dumps({"multi_last": some, "batch": len(some)}).encode()
             await connection.publish(f"$JS.{names.HUB}.API.DIRECT.GET.{stream}", question, reply=inbox)
             while True:
-                answer = await answers.next_msg(ANSWER_S)
-                headers = answer.headers or {}
+                reply = await replies.next_msg(ANSWER_S)
+                headers = reply.headers or {}
                 if status := headers.get("Status"):
                     if status not in (THAT_WAS_ALL, NONE):
                         raise nats.errors.Error(f"the hub answers {status} {headers.get('Description', '')}")
                     break
-                found[headers["Nats-Subject"]] = answer
-        return found
+                messages[headers["Nats-Subject"]] = reply
+        return messages
     finally:
-        await answers.unsubscribe()
+        await replies.unsubscribe()

@@ -42,7 +42,7 @@ class BindingRecord(msgspec.Struct, frozen=True):
 
 
 class PlanRecord(msgspec.Struct, frozen=True):
-    """Which keys move where, why, and what that should bring."""
+    """Which keys move where, for what reasons, and the predicted effect."""
 
     number: int
     at: float  # seconds since 1970
@@ -63,7 +63,7 @@ class ProgressRecord(msgspec.Struct, frozen=True):
     moves: list[str]  # ids at the keeper, empty before a move has begun
     began: float
     ended: float | None = None
-    stopped: str = ""  # why the rest was dropped
+    stopped: str = ""  # why the remaining steps were dropped
     by_hand: bool = False
 
     @property
@@ -73,7 +73,7 @@ class ProgressRecord(msgspec.Struct, frozen=True):
 
 
 class QuestionRecord(msgspec.Struct, frozen=True):
-    """All that a decision depends on beside the view; the fields are those of ``control.question.Question``."""
+    """All that a decision depends on besides the view; the fields are those of ``control.question.Question``."""
 
     number: int
     at: float
@@ -82,10 +82,10 @@ class QuestionRecord(msgspec.Struct, frozen=True):
     seed: int
     gain: float
     most: int  # moves that the budget allows
-    frozen: list[Key] = []  # keys that have moved not long ago
-    unfit: list[str] = []  # brokers that no key is to go to
+    frozen: list[Key] = []  # keys that moved recently and must stay
+    unfit: list[str] = []  # brokers that get no keys and give none away
     only_lost: bool = False
-    leaving: str = ""  # a broker that every key is to leave
+    leaving: str = ""  # a broker to be emptied
     relieve: str = ""
     overload: float = 1.0
     messages: float | None = None
@@ -96,23 +96,23 @@ class QuestionRecord(msgspec.Struct, frozen=True):
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True):
-    """What has become of a plan: first its steps, later what was measured."""
+    """The outcome of a plan: first the states of its steps, later the measured effect."""
 
     states: list[str] = []
     moves: list[str] = []
     began: float | None = None
     ended: float | None = None
     stopped: str = ""
-    said_before: LevelsRecord | None = None  # by the brokers themselves
+    said_before: LevelsRecord | None = None  # by the brokers' own reports, before the plan
     measured: LevelsRecord | None = None
-    said: LevelsRecord | None = None
+    said: LevelsRecord | None = None  # by the brokers' own reports, after the plan
     binding: float | None = None
-    helped: bool | UnsetType | None = UNSET  # None: it will never be known; UNSET: not known yet
-    unmeasured: str = ""  # why it will never be known
+    helped: bool | UnsetType | None = UNSET  # None: can never be measured; UNSET: not measured yet
+    unmeasured: str = ""  # why the effect can never be measured
 
 
 class DecisionMade(msgspec.Struct):
-    """A decision as it is stored, with the data it was made from; without parts, it was not made from a measurement."""
+    """A decision with its inputs, as it is stored. Without ``parts`` it was not made from a measurement."""
 
     question: QuestionRecord
     routing: dict[str, Any] | None
@@ -123,6 +123,6 @@ class DecisionMade(msgspec.Struct):
 
 
 class DecisionRecord(DecisionMade):
-    """A decision and what has become of it."""
+    """A decision and its outcome."""
 
     outcome: OutcomeRecord | None = None

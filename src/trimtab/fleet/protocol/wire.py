@@ -53,7 +53,7 @@ async def connect(
     """
     last: list[Exception] = []
 
-    async def heard(error: Exception) -> None:
+    async def note_error(error: Exception) -> None:
         last.append(error)
         del last[:-3]
         if on_error is not None:
@@ -63,14 +63,14 @@ async def connect(
         "user": user,
         "password": password,
         "name": name,
-        "error_cb": heard,
+        "error_cb": note_error,
         "reconnect_time_wait": 0.25,
         "connect_timeout": 2,
         "ping_interval": 5,
         "max_outstanding_pings": 3,
         "pending_size": PENDING_BYTES,
         "dont_randomize": True,
-        "skip_subject_validation": True,  # names are checked where they come in, not at every message
+        "skip_subject_validation": True,  # names are checked where they are passed in, not at every message
     }
     if ca:
         options["tls"] = client_context(ca)
@@ -100,7 +100,7 @@ async def connect(
             connection.options["max_reconnect_attempts"] = FOREVER
             connection._closed_cb = on_closed
             return connection
-    raise AssertionError("it goes on until it returns or raises")
+    raise AssertionError("the loop ends only by return or by an error")
 
 
 async def close(connection: Nats) -> None:
@@ -108,7 +108,7 @@ async def close(connection: Nats) -> None:
     subscriptions = list(connection._subs.values())
     with contextlib.suppress(Exception):
         await tasks.within(CLOSE_S, connection.close())
-    waiting: list[Any] = [each._wait_for_msgs_task for each in subscriptions]
+    waiting: list[Any] = [subscription._wait_for_msgs_task for subscription in subscriptions]
     await tasks.end(*(task for task in waiting if task is not None))
 
 
@@ -122,7 +122,7 @@ def _plain(servers: Sequence[str]) -> str:
 
 
 def server_name(connection: Nats) -> str:
-    """Which broker (or hub) a connection has reached."""
+    """Name of the broker (or hub) that a connection has reached."""
     return str(connection._server_info.get("server_name", ""))
 
 
@@ -151,8 +151,8 @@ async def tell(connection: Nats, request: Request[Any], *, broker: str = "") -> 
 async def serve(connection: Nats, handlers: Iterable[Handler], *, broker: str = "") -> list[Subscription]:
     """Answer requests, each in a task of its own; an agent names its ``broker``."""
     return [
-        await connection.subscribe(each.request.subject(broker), cb=_answering(each.request, each.handle))
-        for each in handlers
+        await connection.subscribe(handler.request.subject(broker), cb=_answering(handler.request, handler.handle))
+        for handler in handlers
     ]
 
 
@@ -186,7 +186,7 @@ async def _handled(message: Msg, kind: type[Request[Any]], handle: Callable[[Any
         return await handle(request)
     except (BadInput, Unreachable):
         raise
-    except (nats.errors.Error, OSError, TimeoutError) as error:  # a server in the middle of a restart, say
+    except (nats.errors.Error, OSError, TimeoutError) as error:  # for example, a server is restarting
         log.warning("%s: %r", message.subject, error)
         text = f"it cannot be done just now: {type(error).__name__} {error}"
         raise Unreachable(text, changed=kind.changes) from None

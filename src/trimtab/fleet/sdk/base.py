@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.sdk.wires import Wire
 
-    Heard = Callable[[Any], Awaitable[None]]
+    OnMessage = Callable[[Any], Awaitable[None]]
 
 
 class Base:
@@ -24,7 +24,7 @@ class Base:
         self.usable = False  # whether the client is inside its ``async with``
         self._client = client
         self._wire: Wire | None = None
-        self._ears: dict[str, tuple[Heard, Any]] = {}  # subject -> callback, subscription
+        self._callbacks: dict[str, tuple[OnMessage, Any]] = {}  # subject -> callback, subscription
 
     @property
     def wire(self) -> Wire:
@@ -55,14 +55,14 @@ class Base:
         """Use this connection from now on, and subscribe again over it."""
         self._wire = wire
         self.usable = True
-        for subject, (heard, _) in list(self._ears.items()):
-            await self.hear(subject, heard)
+        for subject, (callback, _) in list(self._callbacks.items()):
+            await self.subscribe(subject, callback)
 
-    async def hear(self, subject: str, heard: Heard) -> None:
-        self._ears[subject] = (heard, await self.nats.subscribe(subject, cb=heard))
+    async def subscribe(self, subject: str, callback: OnMessage) -> None:
+        self._callbacks[subject] = (callback, await self.nats.subscribe(subject, cb=callback))
 
-    async def stop_hearing(self, subject: str) -> None:
-        _, subscription = self._ears.pop(subject, (None, None))
+    async def unsubscribe(self, subject: str) -> None:
+        _, subscription = self._callbacks.pop(subject, (None, None))
         if subscription is not None:
             with contextlib.suppress(Exception):  # the subscription may have ended with its connection
                 await subscription.unsubscribe()

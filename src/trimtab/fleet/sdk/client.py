@@ -70,7 +70,7 @@ class Client:
     """A publisher and subscriber. Made by ``trimtab.connect``."""
 
     def __init__(
-        self, known: dict[str, Any], name: str | None, home: str | None, position: tuple[float, float] | None,
+        self, content: dict[str, Any], name: str | None, home: str | None, position: tuple[float, float] | None,
         addresses: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.name = names.client_name(f"client-{secrets.token_hex(4)}" if name is None else name)
@@ -78,8 +78,8 @@ class Client:
         self.home = ""
         self._wanted_home = None if home is None else names.broker_name(home)
         self._returns = name is not None
-        self._addresses = Addresses(known["brokers"], {} if addresses is None else arguments.addresses(addresses))
-        login = known["user"], known["password"], known.get("ca")
+        self._addresses = Addresses(content["brokers"], {} if addresses is None else arguments.addresses(addresses))
+        login = content["user"], content["password"], content.get("ca")
         self._wires = Wires(self.name, self._addresses, login, self._on_error)
         self._base = Base(self.name)
         self._background = tasks.Background(f"client {self.name}", log)
@@ -121,7 +121,7 @@ class Client:
                     await self._wires.let_go(base, self)
                     base = better
             await self._base.settle(base)
-            await self._base.hear(subjects.change(client_entry(self.name)), self._home_changed)
+            await self._base.subscribe(subjects.change(client_entry(self.name)), self._home_changed)
         except BaseException:
             self._base.close()
             await self._wires.close()
@@ -134,10 +134,10 @@ class Client:
         self._closing = True
         await self._background.end()
         await self._channels.leave()
-        leaving = (tasks.within(LEAVE_S, each.leave_all()) for each in self._routes.deliveries)
+        leaving = (tasks.within(LEAVE_S, delivery.leave_all()) for delivery in self._routes.deliveries)
         await asyncio.gather(*leaving, return_exceptions=True)
-        up = [each for each in self._wires if each.nats.is_connected]
-        await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True)
+        connected = [opened for opened in self._wires if opened.nats.is_connected]
+        await asyncio.gather(*(self._send_report(opened) for opened in connected), return_exceptions=True)
         await self._background.end()  # tasks that the replies to the last reports started
         self._base.close()  # last, because a callback may publish while the last messages are delivered
         await self._wires.close()
@@ -174,9 +174,9 @@ class Client:
     async def route(self, topic: str) -> str:
         """The broker that serves the topic to this client."""
         self._base.check_usable()
-        known = self._routes.get(names.topic_name(topic))
-        if known is not None:
-            return known.broker
+        route = self._routes.get(names.topic_name(topic))
+        if route is not None:
+            return route.broker
         return (await self._base.wire.ask(FindRoute(self.name, topic))).broker
 
     # Messages.
@@ -231,19 +231,19 @@ class Client:
     async def flush(self) -> None:
         """Wait until the brokers have received every published message."""
         self._base.check_usable()
-        for each in self._wires:
-            await each.nats.flush()
+        for opened in self._wires:
+            await opened.nats.flush()
 
     async def dead_letters(self, topic: str, callback: Any) -> None:
         """Call ``callback(data, reason)`` with every message that the topic's processor failed on."""
         arguments.callback(callback)
 
-        async def heard(raw: Any) -> None:
+        async def on_message(raw: Any) -> None:
             result = callback(raw.data, (raw.headers or {}).get("Trimtab-Reason", ""))
             if asyncio.iscoroutine(result):
                 await result
 
-        await self._base.hear(subjects.dead(names.topic_name(topic)), heard)
+        await self._base.subscribe(subjects.dead(names.topic_name(topic)), on_message)
         await self._base.nats.flush()
 
     # Channels.
@@ -265,7 +265,7 @@ class Client:
 
         An item that is listed twice gives two subscriptions.
         """
-        checked = [arguments.wanted_channel(each) for each in arguments.listed(wanted, "subscriptions to channels")]
+        checked = [arguments.wanted_channel(item) for item in arguments.listed(wanted, "subscriptions to channels")]
         return await self._channels.subscribe(checked)
 
     async def unsubscribe_channel(self, subscription: ChannelSubscription) -> None:
@@ -273,10 +273,10 @@ class Client:
 
     async def unsubscribe_channels(self, subscriptions: Iterable[ChannelSubscription]) -> None:
         """End many subscriptions to channels in one request."""
-        some = arguments.listed(subscriptions, "subscriptions to channels")
-        await self._channels.unsubscribe([arguments.channel_subscription(each) for each in some])
+        listed = arguments.listed(subscriptions, "subscriptions to channels")
+        await self._channels.unsubscribe([arguments.channel_subscription(item) for item in listed])
 
-    # Where this client is.
+    # Home and failover.
 
     def _hello(self, home: str | None) -> Hello:
         return Hello(self.name, home, self.position, self._returns)
@@ -329,7 +329,7 @@ class Client:
             await self._base.settle(new)
             if self._channels:
                 with contextlib.suppress(BadInput, nats.errors.Error, OSError):
-                    await self._channels.tell_position()
+                    await self._channels.report_position()
         await self._routes.follow_home(new.broker)
         if new is not old:
             await self._wires.let_go(old, self)
@@ -353,9 +353,10 @@ class Client:
             await self._mend()
             if self._channels:
                 with contextlib.suppress(BadInput, nats.errors.Error, OSError):
-                    await self._channels.tell_position()
-            up = [each for each in self._wires if each.nats.is_connected]
-            for error in await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True):
+                    await self._channels.report_position()
+            connected = [opened for opened in self._wires if opened.nats.is_connected]
+            reports = (self._send_report(opened) for opened in connected)
+            for error in await asyncio.gather(*reports, return_exceptions=True):
                 if isinstance(error, Exception) and not isinstance(error, BadInput | Unreachable):
                     log.error("client %s: %r", self.name, error)
 
@@ -365,16 +366,16 @@ class Client:
             with contextlib.suppress(BadInput, Unreachable):  # tried again at the next report
                 await self._base.settle(await self._wires.to(self.home, self))
 
-    async def _report_to(self, to: Wire) -> None:
+    async def _send_report(self, to: Wire) -> None:
         answer = await to.ask(self._routes.report(to.broker, self.home, leaves=self._closing), timeout_s=2.0)
         if answer.mark != self._addresses.mark:
             await self._routes.learn()
         elsewhere = answer.home != self.home or (answer.home_alive and to.broker != self.home)
         if elsewhere and to is self._base.wire:
             self._start(self._change_home(answer.home))
-        self._routes.told(answer.stale)
-        at_it = self._introducing is not None and not self._introducing.done()
-        if not (answer.known or at_it or self._closing) and to is self._base.wire:
+        self._routes.follow_all(answer.stale)
+        introducing = self._introducing is not None and not self._introducing.done()
+        if not (answer.known or introducing or self._closing) and to is self._base.wire:
             self._introducing = self._start(self._introduce())
 
     async def _on_error(self, error: Exception) -> None:

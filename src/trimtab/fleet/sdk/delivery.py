@@ -40,7 +40,7 @@ class Delivery(ABC):
         self._turn = asyncio.Lock()  # held while a message is delivered: one at a time
         self._bytes = 0
         self._delays: list[float] = []  # since the last report
-        self._told = (0, 0)  # messages and bytes counted in all reports so far
+        self._reported = (0, 0)  # messages and bytes counted in all reports so far
 
     @property
     def missed(self) -> int:
@@ -107,7 +107,7 @@ class Delivery(ABC):
     def take_report(self) -> TopicReport:
         """The report of messages delivered since the last call."""
         delays, self._delays = self._delays, []
-        report = TopicReport(out_msgs=self.received - self._told[0], out_bytes=self._bytes - self._told[1])
-        self._told = (self.received, self._bytes)
+        report = TopicReport(out_msgs=self.received - self._reported[0], out_bytes=self._bytes - self._reported[1])
+        self._reported = (self.received, self._bytes)
         report.latency.add_many([delay for delay in delays if delay >= 0.0])  # without NaN and clock errors
         return report

@@ -118,7 +118,7 @@ class Followed:
     def stored_as(self) -> str:
         return subjects.result(self.channel, self.id)
 
-    async def came(self, raw: Msg, nats: Nats) -> None:
+    async def receive(self, raw: Msg, nats: Nats) -> None:
         """Handle a message that the hub has stored and republished."""
         seq, before = places(raw.headers)
         async with self._turn:
@@ -150,10 +150,10 @@ class Followed:
 
     async def _deliver(self, part: Part, nats: Nats) -> None:
         earlier = await self._earlier(part, nats) if self._assembly.lacks_earlier(part) else []
-        for each in self._assembly.add(part, earlier):
+        for assembled in self._assembly.add(part, earlier):
             result = Result(
-                self.channel, self.id, each.execution, each.at, each.rows, each.seq, each.part, each.parts,
-                each.left_out, each.reason,
+                self.channel, self.id, assembled.execution, assembled.at, assembled.rows, assembled.seq,
+                assembled.part, assembled.parts, assembled.left_out, assembled.reason,
             )  # fmt: skip
             for taker in list(self.takers):
                 await taker.take(result)
@@ -161,10 +161,10 @@ class Followed:
 
     async def _earlier(self, part: Part, nats: Nats) -> list[Part]:
         """Parts of the same result that were stored before this client, or this run of it, subscribed."""
-        found: list[Part] = []
+        parts: list[Part] = []
         earlier = await self._next(nats, part.after)
         while earlier is not None and earlier.seq < part.seq:
             if earlier.result == part.result:
-                found.append(earlier)
+                parts.append(earlier)
             earlier = await self._next(nats, earlier.seq)
-        return found
+        return parts

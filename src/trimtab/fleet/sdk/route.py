@@ -51,11 +51,11 @@ class Route:
 
     @property
     def live(self) -> list[Subscription]:
-        return [each for each in self.subscriptions if isinstance(each, Subscription)]
+        return [delivery for delivery in self.subscriptions if isinstance(delivery, Subscription)]
 
     @property
     def readers(self) -> list[Reader]:
-        return [each for each in self.subscriptions if isinstance(each, Reader)]
+        return [delivery for delivery in self.subscriptions if isinstance(delivery, Reader)]
 
     def changes(self, client: str) -> str:
         """The subject of registry changes that change this route, except changes of the client's home.

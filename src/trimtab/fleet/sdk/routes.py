@@ -58,7 +58,7 @@ class Routes:
     @property
     def deliveries(self) -> list[Delivery]:
         """The deliveries of all subscriptions."""
-        return [each for route in self._by_topic.values() for each in route.subscriptions]
+        return [delivery for route in self._by_topic.values() for delivery in route.subscriptions]
 
     # Opening and closing.
 
@@ -121,10 +121,10 @@ class Routes:
         async with self._opening.setdefault(topic, asyncio.Lock()):
             route = self._by_topic.get(topic)
             if route is None:
-                found, use = await self._base.wire.ask(FindRoute(self._client, topic)), object()
-                self._wires.addresses.add(found.broker, found.urls)
-                to = await self._wires.to(found.broker, use)
-                route = Route(found.topic, found.broker, to, use, self._start)
+                answer, use = await self._base.wire.ask(FindRoute(self._client, topic)), object()
+                self._wires.addresses.add(answer.broker, answer.urls)
+                to = await self._wires.to(answer.broker, use)
+                route = Route(answer.topic, answer.broker, to, use, self._start)
                 await self._listen_for_changes(route)
                 self._by_topic[topic] = route
             return route
@@ -134,7 +134,7 @@ class Routes:
         route = self._by_topic.get(topic)
         if route is not None and not route.subscriptions and not route.publishing:
             del self._by_topic[topic]
-            await self._base.stop_hearing(route.changes(self._client))
+            await self._base.unsubscribe(route.changes(self._client))
             await self._wires.let_go(route.wire, route.use)
 
     async def _end(self, route: Route) -> None:
@@ -146,8 +146,8 @@ class Routes:
             del self._by_topic[topic]
             if route.outbox is not None:
                 route.outbox.end(BadInput(f"topic '{topic}' was deleted"))
-            await self._base.stop_hearing(route.changes(self._client))
-            await asyncio.gather(*(each.leave_all() for each in route.subscriptions), return_exceptions=True)
+            await self._base.unsubscribe(route.changes(self._client))
+            await asyncio.gather(*(delivery.leave_all() for delivery in route.subscriptions), return_exceptions=True)
             await self._wires.let_go(route.wire, route.use)
 
     # Following.
@@ -162,7 +162,7 @@ class Routes:
             elif isinstance(entry, Topic | LinkEntry) and route.topic.unit != "client" and entry.broker:
                 self._start(self.follow(route, entry.broker))
 
-        await self._base.hear(route.changes(self._client), changed)
+        await self._base.subscribe(route.changes(self._client), changed)
 
     async def follow_home(self, broker: str) -> None:
         """Move the routes of all topics placed by client to ``broker``."""
@@ -265,7 +265,7 @@ class Routes:
         routes = {route.topic.name: route.broker for route in here if not route.moving.locked()}
         return ReportClient(self._client, home, topics, links, routes, leaves)
 
-    def told(self, stale: dict[str, FoundRoute]) -> None:
+    def follow_all(self, stale: dict[str, FoundRoute]) -> None:
         """Follow the new routes that the reply to a report lists."""
         for topic, better in stale.items():
             if (route := self._by_topic.get(topic)) is not None:

@@ -72,7 +72,7 @@ class Subscription(Delivery):
         self._on.pop(broker, None)
 
     def owns(self, subscription: object) -> bool:
-        return any(each is subscription for each in (*self._on.values(), *self._leaving))
+        return any(open_ is subscription for open_ in (*self._on.values(), *self._leaving))
 
     async def _receive(self, raw: Msg) -> None:
         message = identified(self.topic, raw.data, raw.reply, raw.headers)
@@ -85,7 +85,7 @@ class Subscription(Delivery):
                 await self._call(ready[0])
         elif ready:
             if message.origin is not message.source:
-                ready = [each for each in ready if self._is_new(each)]
+                ready = [result for result in ready if self._is_new(result)]
             await self._deliver(ready)
 
     def _is_new(self, result: Message) -> bool:
@@ -100,10 +100,11 @@ class Subscription(Delivery):
 
     async def tick(self) -> None:
         """Give up gaps that are too old, unless the missing messages may already wait in nats-py's queues."""
-        waiting = any(each.pending_msgs for each in (*self._on.values(), *self._leaving))
+        waiting = any(subscription.pending_msgs for subscription in (*self._on.values(), *self._leaving))
         if self._catchup.holds and not waiting:
             late: list[Any] = self._catchup.overdue(time.monotonic())
-            await self._deliver([each for each in late if each.origin is each.source or self._is_new(each)])
+            ready = [message for message in late if message.origin is message.source or self._is_new(message)]
+            await self._deliver(ready)
 
     async def drop(self, raw: Any) -> None:
         """Count the dropped message as received, so that later messages do not wait for it."""

@@ -22,8 +22,8 @@ class Turnstile:
     def open(self) -> None:
         """Let all waiting publishers pass, in order and ahead of new ones."""
         self._closed = False
-        for each in self._queue:
-            _go(each)
+        for turn in self._queue:
+            _go(turn)
         self._queue.clear()
         self.busy = self._waiting > 0
 

@@ -1,4 +1,4 @@
-"""Starts a fleet, or one part of it: files, ports, servers, agents, in the order they need each other."""
+"""Starts a fleet, or one part of it: files, ports, servers and agents, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ READY_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A broker that was started: where it is."""
+    """A started broker with its addresses."""
 
     name: str
     front: Front
@@ -44,7 +44,7 @@ class Site:
 
 
 class Launch:
-    """A fleet's parts on this machine. ``home`` holds their files; leaving the context stops them all."""
+    """A fleet's parts on this machine. ``home`` contains their files. Leaving the context stops all parts."""
 
     def __init__(
         self, home: Path, *, host: str = LOOPBACK, tls: bool | Tls = False, area: str = "area", executors: int = 16,
@@ -53,7 +53,7 @@ class Launch:
     ) -> None:  # fmt: skip
         self.hub_settings = hub_settings or HubSettings()
         self.capacity = capacity or Capacity()  # of each broker that is started
-        self.home = home.resolve()  # its paths go into files that are read elsewhere
+        self.home = home.resolve()  # absolute, since processes with other working directories read its paths
         self.host = host
         self.area = area
         self.executors = executors
@@ -65,7 +65,7 @@ class Launch:
         self._admin: Any = None
         self._others: dict[str, list[str]] = {}
         self._locks: dict[str, IO[str]] = {}
-        # A small machine is better served by several one-threaded servers than by threads that look for work.
+        # On a small machine, several servers of one thread each do better than threads that search for work.
         self._threads = str(max(1, (os.cpu_count() or 2) // 4))
 
     async def __aenter__(self) -> Launch:
@@ -86,8 +86,8 @@ class Launch:
         self._lock(names.HUB)
         chosen = [port and server.check_port(self.host, port), leaf_port and server.check_port(self.host, leaf_port)]
         free = iter(server.free_ports(self.host, 2))
-        client, leaf = (Address(self.host, each or next(free)) for each in chosen)
-        if (self.home / FLEET_FILE).exists():  # the same fleet again: its clients keep their files
+        client, leaf = (Address(self.host, number or next(free)) for number in chosen)
+        if (self.home / FLEET_FILE).exists():  # the same fleet again, so that clients can keep their files
             fleet = Fleet.load(self.home / FLEET_FILE)
         else:
             fleet = Fleet()
@@ -104,13 +104,14 @@ class Launch:
     def start_controller(
         self, name: str = "controller", *, paused: bool = False, settings: dict[str, Any] | None = None
     ) -> None:
-        """One that leads, or stands by, in a process of its own. Without ``settings``, those of trimtab.toml."""
+        """Start a controller in a process of its own; it leads or stands by. The default settings are those of
+        trimtab.toml."""
         self._process(name, "trimtab.control.process", ControllerProcess(str(self.home), settings, paused))
 
     async def start_pipeline(self, manifest: Path | None = None, spark: dict[str, str] | None = None) -> None:
-        """The data cluster, of an application if there is one, in a process of its own; returns when it serves.
+        """Start the data cluster, with the application of ``manifest`` if given; returns when it serves.
 
-        Without settings of ``spark``, it uses those of trimtab.toml.
+        It runs in a process of its own. The default settings of ``spark`` are those of trimtab.toml.
         """
         ready = self.home / "pipeline" / "ready"
         ready.unlink(missing_ok=True)
@@ -123,14 +124,14 @@ class Launch:
             await asyncio.sleep(0.1)
 
     def join(self, path: Path) -> None:
-        """Be part of the fleet whose file this is."""
+        """Join the fleet of this fleet file."""
         self.fleet = Fleet.load(path)
 
     async def start_broker(
         self, name: str, *, port: int | None = None, routes: Sequence[str] | None = None, advertise: str = "",
         hub_leaf: str = "", stores: int = 1, mqtt_port: int | None = None, mesh_port: int | None = None,
     ) -> Site:  # fmt: skip
-        """A broker. ``routes`` are mesh addresses of others in its area; without, those the registry knows."""
+        """Start a broker. ``routes`` are mesh addresses of others in its area; the default is those in the registry."""
         names.broker_name(name)
         if stores not in (1, 3, 5):
             raise BadInput(f"a site has 1, 3 or 5 stores, so that a majority can agree; asked: {stores}")
@@ -159,12 +160,12 @@ class Launch:
         urls = [f"{self.scheme}://{client}"]
         about = BrokerEntry(urls, advertise or str(mesh), self.area, stores, str(mqtt), **self.capacity.about())
         config = self.home / name / "agent.json"
-        known = {
+        content = {
             "broker": name, "urls": urls, "fleet": fleet.fleet, "system": fleet.system, "about": coding.plain(about),
-            "stores": [f"{self.scheme}://{each}" for each in store_clients],
+            "stores": [f"{self.scheme}://{address}" for address in store_clients],
             "ca": fleet.tls.ca if fleet.tls else None,
         }  # fmt: skip
-        write_secret(config, known)
+        write_secret(config, content)
         self._python(f"{name}-agent", "trimtab.fleet.broker.agent", str(config))
         site = Site(name, front, mqtt, urls)
         self.sites[name] = site
@@ -172,11 +173,11 @@ class Launch:
         return site
 
     async def end_broker(self, name: str, *, kill: bool = False) -> None:
-        """Stop what was started for a broker; ``kill`` it, as a machine that fails would."""
+        """Stop a broker's processes; with ``kill`` at once and without notice, as when a machine fails."""
         if name not in self.sites:
             raise NotStartedHere(f"no broker '{name}' was started here; there are: {', '.join(self.sites) or 'none'}")
         parts = re.compile(rf"{re.escape(name)}(-agent|-store-\d+)?")
-        own = [each for each in self.supervisor.children if parts.fullmatch(each.name)]
+        own = [child for child in self.supervisor.children if parts.fullmatch(child.name)]
         if kill:
             await self.supervisor.kill(own)
         for child in reversed(own):
@@ -186,7 +187,7 @@ class Launch:
         self._write_client_file(without=name)
 
     async def serve_hosts(self) -> None:
-        """Start and stop brokers when somebody asks for it at the hub."""
+        """Start and stop brokers on request of operators."""
 
         async def add(request: AddBroker) -> BrokerUrls:
             site = await self.start_broker(request.name, stores=request.stores)
@@ -200,18 +201,18 @@ class Launch:
         await wire.serve(await self.admin(), [AddBroker.answered_by(add), RemoveBroker.answered_by(remove)])
 
     def _write_client_file(self, without: str = "") -> None:
-        """What applications need."""
-        with contextlib.suppress(BadInput):  # brokers that were started one by one, in the same folder
+        """Write the client file, which applications need to connect."""
+        with contextlib.suppress(BadInput):  # keeps brokers that other processes have started in the same folder
             self._others |= read_secret(self.home / CLIENT_FILE, "")["brokers"]
             self._others.pop(without, None)
-        known = {
+        content = {
             "brokers": self._others | {name: site.urls for name, site in self.sites.items()}, "user": "client",
             "password": self.fleet.client, "ca": self.fleet.tls.ca if self.fleet.tls else None,
         }  # fmt: skip
-        write_secret(self.home / CLIENT_FILE, known)
+        write_secret(self.home / CLIENT_FILE, content)
 
     async def ready(self, brokers: Sequence[str]) -> None:
-        """Until the keeper has heard of all ``brokers``, and they of each other."""
+        """Wait until the keeper has heard of all ``brokers``."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + READY_S
         missing = list(brokers)
@@ -225,11 +226,11 @@ class Launch:
             except Unreachable:
                 pass
             await asyncio.sleep(0.05)
-        said = "; ".join(f"{c.name}: {c.tail()}" for c in self.supervisor.children if c.restarts)
-        raise Unreachable(f"not ready within {READY_S:g} s: {', '.join(missing)}. {said}")
+        deaths = "; ".join(f"{child.name}: {child.tail()}" for child in self.supervisor.children if child.restarts)
+        raise Unreachable(f"not ready within {READY_S:g} s: {', '.join(missing)}. {deaths}")
 
     async def admin(self) -> Any:
-        """A connection that may do everything."""
+        """A connection with all permissions."""
         if self._admin is None:
             self._admin = await admin_connection(self.fleet)
         return self._admin
@@ -238,10 +239,10 @@ class Launch:
         if self.sites:
             return [str(site.front.mesh) for other, site in self.sites.items() if other != name]
         try:
-            known = (await wire.ask(await self.admin(), ListBrokers(), 3.0)).entries
+            entries = (await wire.ask(await self.admin(), ListBrokers(), 3.0)).entries
         except Unreachable:
             return []
-        return [about.mesh for other, about in known.items() if other != name and about.area == self.area]
+        return [about.mesh for other, about in entries.items() if other != name and about.area == self.area]
 
     async def _server(self, name: str, config: str, client: Address) -> None:
         folder = self.home / name
@@ -255,7 +256,7 @@ class Launch:
         await self._listening(child, client)
 
     def _lock(self, name: str) -> None:
-        """Two servers on the same stored data would spoil it."""
+        """Lock a server's folder: two servers on the same stored data would corrupt it."""
         if name not in self._locks:
             what = f"'{name}' of the fleet in {self.home}"
             self._locks[name] = lock(self.home / name, what, "stop it, or choose another --home")

@@ -62,7 +62,7 @@ class Ours:
             del self._dead_since[broker]
         if self._seen and any(second == since + DETECT_S for since in self._dead_since.values()):
             self._look(second, home, alive)
-        self.runner.throttle.told(0.0, float(second))
+        self.runner.throttle.adjust(0.0, float(second))
         doing = self.runner.progress
         steps = {row: doing.plan.steps[row] for row in self.runner.due()} if doing else {}
         self._due = {(self._case.rows[step.key], int(step.target[1:])): row for row, step in steps.items()}
@@ -70,6 +70,6 @@ class Ours:
 
     def done(self, second: int, moved: list[tuple[int, int]], failed: list[tuple[int, int]]) -> None:
         for order, row in self._due.items():
-            self.runner.came_of(float(second), row, FAILED if order in failed else MOVED)
+            self.runner.set_state(float(second), row, FAILED if order in failed else MOVED)
         if self.runner.finished():
             self.runner.end(float(second))
