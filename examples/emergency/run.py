@@ -22,7 +22,7 @@ from trimtab.lab import emergency
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trimtab.lab.emergency import Heard, Outcome
+    from trimtab.lab.emergency import ChannelFigures, Outcome
 
 COLUMNS = (
     "channel", "period", "subscriptions", "backend", "executions", "results", "rows", "p50", "p90", "p99", "missing",
@@ -71,12 +71,12 @@ def title(outcome: Outcome) -> str:
     return f"{outcome.people} people: {outcome.positions:,} positions and {outcome.reports:,} reports published{doing}"
 
 
-def row(name: str, heard: Heard) -> list[str]:
-    delays = [heard.quantile_s(share) for share in (0.5, 0.9, 0.99)]
+def row(name: str, figures: ChannelFigures) -> list[str]:
+    delays = [figures.quantile_s(share) for share in (0.5, 0.9, 0.99)]
     return [
-        name, f"{heard.period_s:g} s", f"{heard.people:,}", f"{heard.backend:,}", f"{len(heard.executions):,}",
-        f"{heard.results:,}", f"{heard.rows:,}", *("" if each is None else f"{each:.1f} s" for each in delays),
-        "?" if heard.expected is None else f"{heard.missing:,}", f"{heard.repeated:,}",
+        name, f"{figures.period_s:g} s", f"{figures.people:,}", f"{figures.backend:,}", f"{len(figures.executions):,}",
+        f"{figures.results:,}", f"{figures.rows:,}", *("" if delay is None else f"{delay:.1f} s" for delay in delays),
+        "?" if figures.expected is None else f"{figures.missing:,}", f"{figures.repeated:,}",
     ]  # fmt: skip
 
 
