@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trimtab.fleet.protocol import coding, names, subjects
 from trimtab.fleet.protocol.hub_verbs import ResultRecord
 from trimtab.fleet.protocol.message import places
+from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.fleet.sdk.assembly import Assembly, Part
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     Callback = Callable[["Result"], Awaitable[None] | None]
 
 log = logging.getLogger("trimtab.client")
-FETCH: Final = f"$JS.{names.HUB}.API.DIRECT.GET.results"
+FETCH: Final = subjects.direct_get(names.HUB, RESULTS)
 FETCH_S: Final = 2.0
 WAITING: Final = 1_000  # results buffered for an iterating application; further ones stay at the hub meanwhile
 
