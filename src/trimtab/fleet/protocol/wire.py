@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
+UNSUBSCRIBE_S: Final = 2.0  # limit for a server's confirmation that subscriptions have ended
 CLOSE_S: Final = 5.0  # limit of closing a connection, if its server does not read
 # Bytes of the fleet's own traffic that this process has exchanged with other processes.
 CROSSED: Final[Counter[str]] = Counter(bytes=0)
@@ -110,6 +111,40 @@ async def close(connection: Nats) -> None:
         await tasks.within(CLOSE_S, connection.close())
     waiting: list[Any] = [subscription._wait_for_msgs_task for subscription in subscriptions]
     await tasks.end(*(task for task in waiting if task is not None))
+
+
+async def unsubscribe(subscriptions: Sequence[Subscription]) -> None:
+    """End subscriptions of one connection at the server. Messages that have arrived are still handled: see ``handled``.
+
+    nats-py's own ``drain`` leaves a subscription behind if the server is unreachable, and makes it again later.
+    """
+    if not subscriptions:
+        return
+    connection: Nats = subscriptions[0]._conn
+    try:
+        with contextlib.suppress(nats.errors.Error, OSError):  # a server that is gone has ended them
+            if connection.is_connected:
+                for subscription in subscriptions:
+                    await connection._send_unsubscribe(subscription._id)
+                await tasks.within(UNSUBSCRIBE_S, connection.flush())
+    finally:
+        for subscription in subscriptions:
+            connection._remove_sub(subscription._id)
+
+
+async def handled(subscriptions: Sequence[Subscription]) -> None:
+    """Wait until the messages of ended subscriptions are handled, then end the tasks that handle them."""
+    try:
+        for subscription in subscriptions:
+            queue = asyncio.ensure_future(subscription._pending_queue.join())
+            handling = subscription._wait_for_msgs_task
+            try:
+                await asyncio.wait([queue, *([handling] if handling else [])], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                queue.cancel()
+    finally:
+        working: list[Any] = [subscription._wait_for_msgs_task for subscription in subscriptions]
+        await tasks.end(*(task for task in working if task is not None))
 
 
 def _denied(error: Exception) -> bool:

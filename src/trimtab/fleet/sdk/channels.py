@@ -27,7 +27,7 @@ from trimtab.fleet.sdk.results import ChannelSubscription, Followed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from trimtab.fleet.sdk.base import Base
+    from trimtab.fleet.sdk.base import Base, BaseSubscription
     from trimtab.fleet.sdk.results import Result
 
     Wanted = tuple[str, Callable[[Result], Any] | None, dict[str, Any]]  # channel, callback, parameters
@@ -46,6 +46,7 @@ class ChannelClient:
         self._base = base
         self._returns = returns
         self._followed: dict[str, Followed] = {}  # by subject
+        self._heard: dict[str, BaseSubscription] = {}  # by subject
         self._reported = -1  # position last reported to the hub
         self._position = -1  # highest sequence number of a delivered result
         self._under_way = 0  # deliveries and fetches in progress
@@ -110,7 +111,11 @@ class ChannelClient:
                 log.debug("channel %s: %r", followed.channel, error)
                 self._missed += 1
 
-        await self._base.subscribe(followed.subject, on_message)
+        heard = await self._base.subscribe(followed.subject, on_message)
+        if self._followed.get(followed.subject) is followed:
+            self._heard[followed.subject] = heard
+        else:  # unsubscribed meanwhile
+            await self._base.unsubscribe(heard)
 
     async def _count(self, followed: Followed, delivery: Awaitable[None]) -> None:
         self._under_way += 1
@@ -130,7 +135,8 @@ class ChannelClient:
             subscription.end()
             if not followed.takers:
                 del self._followed[followed.subject]
-                await self._base.unsubscribe(followed.subject)
+                if (heard := self._heard.pop(followed.subject, None)) is not None:
+                    await self._base.unsubscribe(heard)
                 ended.append(followed)
         await self._end(ended)
 
@@ -167,13 +173,19 @@ class ChannelClient:
         # before the result after it is delivered. So once all handlers have started and none is in progress, every
         # result up to the highest delivered one has been delivered.
         await asyncio.sleep(0)
-        if position > self._reported and not self._under_way and now == self._state():
+        at_rest = not (self._under_way or base.unfinished) and now == self._state()
+        if position > self._reported and at_rest:
             await wire.ask(base.nats, SeenResults(self._client, position), timeout_s)
             self._reported = position
 
     def _state(self) -> object:
         """A value that changes whenever a result may have been missed."""
-        return self._base.wire, self._base.nats.stats["reconnects"], self._missed
+        return self._base.wire, self._base.changes, self._base.nats.stats["reconnects"], self._missed
+
+    async def recover(self) -> None:
+        """Fetch the results that were missed while the base connection changed, without waiting for the next report."""
+        if not await self._catch_up(list(self._followed.values())):
+            self._missed += 1
 
     async def _catch_up(self, some: list[Followed]) -> bool:
         """Fetch the missed results of these subscriptions. Return False if some could not be fetched."""

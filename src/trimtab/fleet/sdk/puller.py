@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import nats.errors
 
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import names, subjects
+from trimtab.fleet.protocol import names, subjects, wire
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -130,8 +130,8 @@ class _Request:
 
     async def close(self) -> None:
         if self._subscription is not None:
-            with contextlib.suppress(Exception):  # not unsubscribe(), which would cut off the callback
-                await self._subscription.drain()
+            await wire.unsubscribe([self._subscription])
+            await wire.handled([self._subscription])
 
     async def _on_message(self, raw: Msg) -> None:
         self.replied = True

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.protocol.agent_verbs import Role
     from trimtab.fleet.protocol.entries import Topic
+    from trimtab.fleet.sdk.base import BaseSubscription
     from trimtab.fleet.sdk.delivery import Delivery
     from trimtab.fleet.sdk.turnstile import Turnstile
     from trimtab.fleet.sdk.wires import Wire
@@ -33,6 +34,7 @@ class Route:
         self.leaving: list[str] = []  # former brokers whose link is not closed yet
         self.subject = ""
         self.gate: Turnstile | None = None  # of the publisher; None before the first message
+        self.changes: BaseSubscription | None = None  # to changes of this route
         self.subscriptions: list[Delivery] = []
         self.outbox = Outbox(topic, start) if topic.persistent else None
         self.sent_msgs = 0
@@ -62,7 +64,7 @@ class Route:
     def readers(self) -> list[Reader]:
         return [delivery for delivery in self.subscriptions if isinstance(delivery, Reader)]
 
-    def changes(self, client: str) -> str:
+    def changed_by(self, client: str) -> str:
         """The subject of registry changes that change this route, except changes of the client's home.
 
         The client always listens for changes of its home.

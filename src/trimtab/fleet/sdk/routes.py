@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 import nats.errors
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from trimtab.fleet.sdk.wires import Wire, Wires
 
 log = logging.getLogger("trimtab.client")
+LEARN_S: Final = 1.0  # limit for the addresses of the brokers; a report waits for them
 
 
 class Routes:
@@ -160,7 +161,8 @@ class Routes:
         async with route.moving:  # another task may be about to add a subscription
             if self._is_current(route) and not route.subscriptions and not route.publishing:
                 del self._by_topic[topic]
-                await self._base.unsubscribe(route.changes(self._client))
+                if route.changes is not None:
+                    await self._base.unsubscribe(route.changes)
                 await self._wires.let_go(route.wire, route.use)
 
     async def _end(self, route: Route) -> None:
@@ -172,7 +174,8 @@ class Routes:
             del self._by_topic[topic]
             if route.outbox is not None:
                 route.outbox.end(BadInput(f"topic '{topic}' was deleted"))
-            await self._base.unsubscribe(route.changes(self._client))
+            if route.changes is not None:
+                await self._base.unsubscribe(route.changes)
             await asyncio.gather(*(delivery.leave_all() for delivery in route.subscriptions), return_exceptions=True)
             await self._wires.let_go(route.wire, route.use)
 
@@ -188,7 +191,7 @@ class Routes:
             elif isinstance(entry, Topic | LinkEntry) and route.topic.unit != "client" and entry.broker:
                 self._start(self.follow(route, entry.broker))
 
-        await self._base.subscribe(route.changes(self._client), changed)
+        route.changes = await self._base.subscribe(route.changed_by(self._client), changed)
 
     async def follow_home(self, broker: str) -> None:
         """Move the routes of all topics placed by client to ``broker``."""
@@ -259,7 +262,7 @@ class Routes:
     async def learn(self) -> None:
         """Fetch the current addresses of the brokers."""
         with contextlib.suppress(BadInput, Unreachable):  # the next report shows whether addresses are out of date
-            self._wires.addresses.learn(await self._base.wire.ask(GetBrokers()))
+            self._wires.addresses.learn(await self._base.wire.ask(GetBrokers(), LEARN_S))
 
     async def mend(self) -> None:
         """Open a new connection for every route whose connection is lost for good."""

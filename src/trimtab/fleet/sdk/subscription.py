@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.fleet.protocol import subjects
+from trimtab.fleet.protocol import subjects, wire
 from trimtab.fleet.protocol.message import Message, identified
 from trimtab.fleet.sdk.delivery import Delivery
 from trimtab.migrate.catchup import Catchup, Seen
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from trimtab.fleet.protocol.message import Message
     from trimtab.fleet.sdk.delivery import Callback
 
-log = logging.getLogger("trimtab.client")
 PENDING_MESSAGES: Final = 65_536  # default limit of messages that wait for a slow callback
 PENDING_BYTES: Final = 64 * 1024 * 1024  # limit of their bytes
 
@@ -57,9 +55,8 @@ class Subscription(Delivery):
         self.history.append((asyncio.get_running_loop().time(), broker, False))
         self._leaving.add(subscription)
         try:
-            await subscription.drain()
-        except Exception as error:  # the broker is gone, and the subscription with it
-            log.debug("leaving %s: %s", broker, error)
+            await wire.unsubscribe([subscription])
+            await wire.handled([subscription])
         finally:
             self._leaving.discard(subscription)
 
