@@ -7,6 +7,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet.broker.counted import Counted
 from trimtab.fleet.broker.telemetry import Tally
 from trimtab.fleet.protocol import coding, names, subjects, wire
 from trimtab.fleet.protocol.agent_verbs import (
@@ -43,6 +44,7 @@ class ClientService:
         self._agent = agent
         stock = f"{names.STOCK}{agent.broker}"
         self.tally = Tally(stock)
+        self._counted = Counted()
         self._stamper = Stamper(stock)
         self._waiting: dict[str, Register] = {}  # registrations to send when the hub is reachable again
         self._addresses: AddressBook | None = None  # cached; None after a broker has changed
@@ -129,7 +131,8 @@ class ClientService:
         agent.links.update(client, request.links)
         here = request.home == agent.broker or request.home not in agent.alive  # or it failed over to here
         agent.links.at_home(client, here and not request.leaves)
-        self.tally.client(client, request.topics)
+        if self._counted.is_new(client, request.run, request.number):
+            self.tally.client(client, request.topics)
         stale = {}
         for topic, broker in request.routes.items():
             try:

@@ -135,7 +135,7 @@ class Client:
         leaving = (tasks.within(LEAVE_S, delivery.finish()) for delivery in self._routes.deliveries)
         await asyncio.gather(*leaving, return_exceptions=True)
         connected = [opened for opened in self._wires if opened.nats.is_connected]
-        await asyncio.gather(*(self._send_report(opened) for opened in connected), return_exceptions=True)
+        await asyncio.gather(*(self._send_last_report(opened) for opened in connected), return_exceptions=True)
         await self._background.end()  # tasks that the replies to the last reports started
         self._base.close()  # last, because a callback may publish while the last messages are delivered
         await self._wires.close()
@@ -325,8 +325,21 @@ class Client:
         with contextlib.suppress(BadInput, Unreachable):  # the next report repeats the links and routes
             await self._send_report(to)
 
+    async def _send_last_report(self, to: Wire) -> None:
+        repeats = self._routes.reports.waits(to.broker)
+        await self._send_report(to)
+        if repeats:  # the counts since then
+            await self._send_report(to)
+
     async def _send_report(self, to: Wire) -> None:
-        answer = await to.ask(self._routes.report(to.broker, self.home, leaves=self._closing), timeout_s=2.0)
+        report, reports = self._routes.report(to.broker, self.home, leaves=self._closing), self._routes.reports
+        try:
+            answer = await to.ask(report, timeout_s=2.0)
+        except BadInput as error:  # it would be refused again; without an answer, the next report repeats the counts
+            log.warning("client %s: the broker '%s' refuses a report: %s", self.name, to.broker, error)
+            reports.settle(to.broker, report.number)
+            raise
+        reports.settle(to.broker, report.number)
         if answer.mark != self._addresses.mark:
             await self._routes.learn()
         elsewhere = answer.home != self.home or (answer.home_alive and to.broker != self.home)

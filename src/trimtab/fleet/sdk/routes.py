@@ -25,6 +25,7 @@ from trimtab.fleet.protocol.agent_verbs import (
 )
 from trimtab.fleet.protocol.entries import Change, LinkEntry, Topic
 from trimtab.fleet.sdk.reader import Reader
+from trimtab.fleet.sdk.reports import Reports
 from trimtab.fleet.sdk.route import Route
 from trimtab.fleet.sdk.turnstile import Turnstile
 from trimtab.observe.report import TopicReport
@@ -53,6 +54,7 @@ class Routes:
         # By topic. Only the users of a lock or a gate keep it alive, so a topic that cannot be opened leaves nothing.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._gates: WeakValueDictionary[str, Turnstile] = WeakValueDictionary()
+        self.reports = Reports()
         self.moves = 0  # number of times that a route changed while in use
 
     def get(self, topic: str) -> Route | None:
@@ -292,19 +294,25 @@ class Routes:
     # Reporting.
 
     def report(self, broker: str, home: str, *, leaves: bool) -> ReportClient:
-        """The report to a broker: traffic on its routes since the last report, links, and current routes."""
+        """The report to a broker: traffic on its routes, links, and current routes."""
+        number, topics = self.reports.next(broker, lambda: self._take_counts(broker))
+        links = {} if leaves else {r.topic.name: r.roles for r in self if broker in (r.broker, *r.leaving)}
+        routes = {r.topic.name: r.broker for r in self if r.broker == broker and not r.moving.locked()}
+        return ReportClient(self._client, home, topics, links, routes, leaves, self.reports.run, number)
+
+    def _take_counts(self, broker: str) -> dict[str, TopicReport]:
+        """The traffic on the routes to a broker since the last call, by topic."""
         topics: dict[str, TopicReport] = {}
-        here = [route for route in self if route.broker == broker]
-        for route in here:
+        for route in self:
+            if route.broker != broker:
+                continue
             report = TopicReport(in_msgs=route.sent_msgs, in_bytes=route.sent_bytes)
             route.sent_msgs = route.sent_bytes = 0
             for subscription in route.subscriptions:
                 report.add(subscription.take_report())
             if report:
                 topics[route.topic.name] = report
-        links = {} if leaves else {r.topic.name: r.roles for r in self if broker in (r.broker, *r.leaving)}
-        routes = {route.topic.name: route.broker for route in here if not route.moving.locked()}
-        return ReportClient(self._client, home, topics, links, routes, leaves)
+        return topics
 
     def follow_all(self, stale: dict[str, FoundRoute]) -> None:
         """Follow the new routes that the reply to a report lists."""
