@@ -135,6 +135,5 @@ class PatternProgram:
         """Add the patterns with the largest gains. Returns whether any of them was new."""
         order = np.argsort(-gains, kind="stable")[:WIDTHS_A_STEP]
         worthwhile = [width for width in order if gains[width] > 1e-9 * self.scale]
-        return any(
-            [self.add(int(width), patterns[width]) for width in worthwhile]
-        )  # a list, so that all of them are added
+        added = [self.add(int(width), patterns[width]) for width in worthwhile]
+        return any(added)

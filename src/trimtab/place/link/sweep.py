@@ -61,7 +61,7 @@ def sweep(rate: Floats, degree: Rows, order: Rows, room: Floats, end: int, worth
     picks, wide_picks = np.empty((5, 4), np.int64), np.empty((5, 4), np.int64)
     pairs = POOL * (POOL - 1) // 2
     sums, first, second = np.empty(pairs), np.empty(pairs, np.int64), np.empty(pairs, np.int64)
-    carry = 0.0  # number of topics that earlier brokers took less than their share
+    carry = 0.0  # number of topics by which earlier brokers took less than their share
     for j in np.argsort(-room, kind="mergesort"):
         free, split = room[j], -1
         while True:  # from the front of the queue, until a few more topics fill the broker
