@@ -6,16 +6,16 @@
 
 | phase | what happens | if it goes wrong |
 |---|---|---|
-| PREPARING | the target gets ready: loads the processor, copies what is stored, listens along | the target forgets it |
-| HANDING_OVER | the source stops and gives its state to the target (topics that have one) | the source goes on |
-| SWITCHING | the registry's route changes: the one moment at which the move becomes true | the source goes on |
-| ACTIVATING | the target opens for stored messages, or processes if the source is dead | tried until it answers |
-| DRAINING | clients open the new route, catch up, leave the old one | a client that is lost follows when it is back |
+| PREPARING | the target loads the processor, copies stored messages, and subscribes | the target drops its copy |
+| HANDING_OVER | the source stops and gives its state to the target (topics with state) | the source goes on |
+| SWITCHING | the registry's route changes, at one moment | the source goes on |
+| ACTIVATING | the target opens for stored messages, or processes if the source is dead | repeated until it answers |
+| DRAINING | clients open the new route, catch up, leave the old one | a lost client follows when it is back |
 
-A move is make before break all the way: until SWITCHING nothing a client can see has changed, after it the new
-place is complete. Loss of the hub stops the executor; it starts again with ``Restarted`` and the record of the
-move, and every instruction may be given twice. Gupta (SEC'21, 3.6) releases first and acquires then; the
-downtime between the two is what this order removes.
+A move is make before break: until SWITCHING nothing has changed for a client, and after it the target is complete. Loss
+of the hub stops the executor. It starts again with ``Restarted`` and the record of the move, and every instruction may
+be given twice. Gupta (SEC'21, 3.6) releases the key before acquiring it elsewhere; this order removes the downtime
+between the two.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class TargetLost:
 
 @dataclass(frozen=True, slots=True)
 class ClientLost:
-    """A client that should follow is gone."""
+    """A client that should follow has disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
             return move, [Undo()]
 
         # Before the route has changed, any failure rolls the move back. The source has lost nothing: it keeps its
-        # state until it is told to retire.
+        # state until it gets the instruction to retire.
         case (
             Phase.PREPARING | Phase.HANDING_OVER | Phase.SWITCHING,
             Refused() | TargetLost() | SourceLost() | TimedOut(),

@@ -95,4 +95,4 @@ class RoutingTable(Routing):
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> RoutingTable:
-        return cls(values["units"], {Key(*each[:3]): each[3] for each in values["brokers"]})
+        return cls(values["units"], {Key(*row[:3]): row[3] for row in values["brokers"]})
