@@ -143,14 +143,14 @@ async def _run(launch: Launch, load: Load, rng: np.random.Generator, number: int
 
     async def uneven() -> bool:
         said = await operator.status()
-        return bool(said.load) and said.load["spread"] > 0.5
+        return bool(said.load) and said.load.spread > 0.5
 
     async def level() -> bool:
         said = await operator.status()
-        return bool(said.load["spread"] < LEVEL)
+        return bool(said.load.spread < LEVEL)
 
     await _until(uneven)
-    before = (await operator.status()).load["spread"]
+    before = (await operator.status()).load.spread
     await operator.resume()
     took = await _until(level)
 
@@ -158,7 +158,7 @@ async def _run(launch: Launch, load: Load, rng: np.random.Generator, number: int
         return (await operator.status()).progress is None
 
     await _until(at_rest)
-    after = (await operator.status()).load["spread"]
+    after = (await operator.status()).load.spread
     load.noise = NOISE if number % 2 else 0.0
     then = await _moved(launch)
     print(f"run {number + 1}: spread {before:.2f}, below {LEVEL} after {took:.1f} s", flush=True)
@@ -167,7 +167,7 @@ async def _run(launch: Launch, load: Load, rng: np.random.Generator, number: int
             print("".join(log.read_text().splitlines(keepends=True)[-12:]), flush=True)
     await asyncio.sleep(REST_S)
     late = await _moved(launch) - then
-    end = (await operator.status()).load["spread"]
+    end = (await operator.status()).load.spread
     return (
         f"{number + 1}", f"{NOISE:.0%} noise" if number % 2 else "steady", f"{before:.2f}", f"{took:.1f} s",
         f"{after:.3f}", f"{end:.3f}", f"{late}",
@@ -197,7 +197,7 @@ async def _killed(launch: Launch, audit: Audit, clients: list[Client], broker: s
     async def used_again() -> bool:
         with contextlib.suppress(BadInput, Unreachable):
             said = await (await _operator(launch)).status()
-            return said.progress is None and len(said.brokers) == len(BROKERS) and said.load["spread"] < LEVEL
+            return said.progress is None and len(said.brokers) == len(BROKERS) and said.load.spread < LEVEL
         return False
 
     await _until(used_again, 2 * PATIENCE_S)

@@ -144,7 +144,7 @@ async def _run(fleet: Fleet, number: int) -> tuple[str, ...]:
 
     async def spread() -> float:
         said = await operator.status()
-        return float(said.load["spread"]) if said.load else 0.0
+        return float(said.load.spread) if said.load else 0.0
 
     async def uneven() -> bool:
         return await spread() > 0.5
@@ -215,7 +215,7 @@ async def _killed(fleet: Fleet, broker: str) -> list[float]:
     async def used_again() -> bool:
         with contextlib.suppress(BadInput, Unreachable):
             status = await operator.status()
-            return status.progress is None and len(status.brokers) == len(BROKERS) and status.load["spread"] < LEVEL
+            return status.progress is None and len(status.brokers) == len(BROKERS) and status.load.spread < LEVEL
         return False
 
     await _until(used_again)

@@ -12,11 +12,11 @@ from helpers.control import CLIENTS, MeasuredFleet, people
 from helpers.waiting import until
 from trimtab.control.controller import Controller
 from trimtab.control.decide import warm_up
-from trimtab.control.progress import MOVED
 from trimtab.control.record import Record
 from trimtab.control.settings import Settings
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol.admin_verbs import ListMoves
+from trimtab.fleet.protocol.plans import MOVED
 from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.fleet.site.launch import admin_connection
 

@@ -180,7 +180,7 @@ def test_people_give_orders_to_a_controller(controlled):
             assert ", carried out: " in await said("rollback", number)
             assert await _level(controlled)
             controlled.rates = np.full(CLIENTS, 1000.0)
-            await until(lambda: asyncio.to_thread(lambda: controlled.status().load["spread"] < 0.1))
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().load.spread < 0.1))
             assert await said("resume") == "the controller goes on\n"
             assert "│ paused" not in await said("status")
 

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import fields
 
 import pytest
 from click.testing import CliRunner
@@ -16,11 +15,9 @@ from helpers.control import MeasuredFleet, people
 from helpers.waiting import until
 from trimtab.cli.main import trimtab as commands
 from trimtab.control.decide import warm_up
-from trimtab.control.question import Question
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet.operator import Operator
 from trimtab.fleet.protocol.admin_verbs import GetStatus, PlacedLink, PlaceLinks
-from trimtab.fleet.protocol.plans import QuestionRecord
 from trimtab.model.folder import read_workload
 from trimtab.model.key import Key
 from trimtab.model.placement_file import read_keys, write_keys
@@ -192,10 +189,6 @@ def test_following_a_plan_survives_a_change_of_leader(controlled, tmp_path):
                 await operator.roll_back(reply.plan.number)
 
     asyncio.run(scenario())
-
-
-def test_the_record_of_a_question_has_all_its_fields():
-    assert [each.name for each in fields(Question)] == list(QuestionRecord.__struct_fields__)
 
 
 @pytest.mark.parametrize("module", ["trimtab.control.process", "trimtab.pipeline.process"])

@@ -10,7 +10,7 @@ from trimtab.fleet.operator.state import FleetState
 from trimtab.fleet.operator.tables import broker_rows, topic_rows
 from trimtab.fleet.protocol.admin_verbs import Entries, PlacedLink
 from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
-from trimtab.fleet.protocol.plans import StepRecord
+from trimtab.fleet.protocol.plans import Step
 from trimtab.model.key import Key
 
 TOPICS = {
@@ -43,9 +43,9 @@ def test_keys_of_all_units_move_together():
     found = changes(STATE, {whole("whole"): "b2", home("ann"): "b2", home("bob"): "b2", link("ann"): "b2"})
 
     assert found.steps == (
-        StepRecord("topic", "whole", "", "b1", "b2"),
-        StepRecord("client", "", "ann", "b1", "b2"),
-        StepRecord("link", "linked", "ann", "b1", "b2"),
+        Step("topic", "whole", "", "b1", "b2"),
+        Step("client", "", "ann", "b1", "b2"),
+        Step("link", "linked", "ann", "b1", "b2"),
     )
     assert [order.key for order in found.orders] == [whole("whole"), home("ann"), link("ann")]
     assert (found.links, found.stay) == ([], 0)
@@ -66,7 +66,7 @@ def test_topics_and_clients_without_a_broker_stay_and_plain_clients_are_passed_o
 
 
 def test_a_key_of_a_broker_that_is_not_alive_has_no_source():
-    assert changes(STATE, {whole("lost"): "b2"}).steps == (StepRecord("topic", "lost", "", "", "b2"),)
+    assert changes(STATE, {whole("lost"): "b2"}).steps == (Step("topic", "lost", "", "", "b2"),)
 
 
 @pytest.mark.parametrize(

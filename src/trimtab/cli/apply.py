@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from trimtab.model.key import Key
 
 BY = {
-    "controller": "through the controller; trimtab rollback takes the moves back",
-    "keeper": "no controller answers, so the moves are started without one, and trimtab rollback does not know them",
+    "controller": "through the controller; trimtab rollback takes it back",
+    "keeper": "no controller answers, so the changes are made without one, and trimtab rollback does not know them",
 }
 
 
@@ -80,7 +80,7 @@ def _show(placement: str, found: Changes, applied: Applied, yes: bool) -> None:
     if found.stay:
         notes.append(f"{found.stay:,} without a broker in the file stay where they are")
     if found.steps or told:
-        notes.append(BY[applied.by] if found.steps else "links are admitted and refused without the controller")
+        notes.append(BY[applied.by])
         notes.append("" if yes else "nothing has changed; carry it out with --yes")
     else:
         notes.append("the fleet is as the file says")

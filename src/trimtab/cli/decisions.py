@@ -14,7 +14,7 @@ from trimtab.fleet.protocol import coding
 from trimtab.model.key import counted
 
 if TYPE_CHECKING:
-    from trimtab.fleet.protocol.plans import DecisionRecord
+    from trimtab.fleet.protocol.plans import Decision
 
 MOST: Final = 80  # characters of the reasons; trimtab why shows all
 
@@ -33,12 +33,12 @@ def decisions(most: int, home: str | None, as_json: bool) -> None:
     output.print_table("decisions", columns, [_cells(each) for each in found], left=range(4))
 
 
-def as_json_value(decision: DecisionRecord) -> dict[str, Any]:
+def as_json_value(decision: Decision) -> dict[str, Any]:
     """Without the data it was made from."""
     return {name: coding.plain(getattr(decision, name)) for name in ("question", "plan", "why_not", "outcome")}
 
 
-def _cells(decision: DecisionRecord) -> list[str]:
+def _cells(decision: Decision) -> list[str]:
     question, plan, outcome = decision.question, decision.plan, decision.outcome
     states = outcome.states if outcome else []
     helped = outcome.helped if outcome else None

@@ -11,12 +11,12 @@ from trimtab.model.key import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trimtab.fleet.protocol.plans import LevelsRecord, PlanRecord, StepRecord
+    from trimtab.fleet.protocol.plans import Levels, Plan, Step
 
 
-def show_steps(title: str, steps: Sequence[StepRecord], note: str) -> None:
+def show_steps(title: str, steps: Sequence[Step], note: str) -> None:
     """How many keys go from where to where."""
-    ways: dict[tuple[str, str], list[StepRecord]] = {}
+    ways: dict[tuple[str, str], list[Step]] = {}
     for step in steps:
         ways.setdefault((step.source or "-", step.target), []).append(step)
     rows = [(source, target, counted(step.key for step in ways[source, target])) for source, target in sorted(ways)]
@@ -24,7 +24,7 @@ def show_steps(title: str, steps: Sequence[StepRecord], note: str) -> None:
                        note=note)  # fmt: skip
 
 
-def gain(plan: PlanRecord) -> str:
+def gain(plan: Plan) -> str:
     """What a plan should bring."""
     before, then = plan.before, plan.predicted
     if not before.mean:
@@ -43,5 +43,5 @@ def end_of(states: Sequence[str]) -> str:
     return ", ".join(f"{number:,} {state}" for state, number in count.items())
 
 
-def levels(each: LevelsRecord) -> str:
+def levels(each: Levels) -> str:
     return f"highest load {each.max_load:,.0f} bytes/s, mean {each.mean:,.0f}, spread {each.spread:.3f}"

@@ -36,7 +36,7 @@ def rebalance(
     apply: bool, policy: str | None, budget: float | None, assignments: tuple[str, ...], reason: str, wait: bool,
     home: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """What the controller would move now, whatever its detectors say. A dry run, unless --apply."""
+    """What the controller would move now, whatever its goals find. A dry run, unless --apply."""
 
     async def ask(operator: Operator) -> PlanReply:
         knobs = None
@@ -57,7 +57,9 @@ def carry_out(
         async def work(operator: Operator) -> tuple[PlanReply, list[str] | None]:
             reply = await ask(operator)
             follow = reply.applied and wait and reply.plan is not None
-            return reply, await operator.follow(reply.plan.number, progress) if follow and reply.plan else None
+            if follow and reply.plan is not None:
+                return reply, (await operator.follow(reply.plan.number, progress)).states
+            return reply, None
 
         reply, states = with_operator(home, work)
     if as_json:

@@ -31,9 +31,8 @@ def status(home: str | None, as_json: bool) -> None:
 def show(found: ControllerStatus) -> None:
     rows = [("leader", found.leader), ("says", found.says), ("policy", found.policy)]
     if load := found.load:
-        rows.append(
-            ("load", f"highest {load['max_load']:,.0f}, mean {load['mean']:,.0f} bytes/s, spread {load['spread']:.3f}")
-        )
+        figures = f"highest {load.max_load:,.0f}, mean {load.mean:,.0f} bytes/s, spread {load.spread:.3f}"
+        rows.append(("load", figures))
         brokers = (f"{name} {each:,.0f}" for name, each in sorted(found.brokers.items()))
         rows.append(("of brokers", f"{', '.join(brokers)} bytes/s"))
     rows.append(("measured", f"{time.time() - found.measured:.0f} s ago" if found.measured else "not yet"))

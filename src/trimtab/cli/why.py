@@ -15,7 +15,7 @@ from trimtab.model.key import counted
 
 if TYPE_CHECKING:
     from trimtab.fleet.operator import Operator
-    from trimtab.fleet.protocol.plans import DecisionRecord, OutcomeRecord, PlanRecord, QuestionRecord
+    from trimtab.fleet.protocol.plans import Decision, Outcome, Plan, Question
 
 
 @click.command()
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def why(what: tuple[str, ...], replay: bool, home: str | None, as_json: bool) -> None:
     """Why WHAT was moved: a topic, a client, TOPIC CLIENT of a link, a move's id, or the number of a decision."""
 
-    async def look(operator: Operator) -> tuple[DecisionRecord, int | None, bool | None]:
+    async def look(operator: Operator) -> tuple[Decision, int | None, bool | None]:
         decision, at = await operator.find_decision(" ".join(what))
         return decision, at, await _same_again(operator, decision) if replay else None
 
@@ -41,13 +41,13 @@ def why(what: tuple[str, ...], replay: bool, home: str | None, as_json: bool) ->
         raise SystemExit(1)
 
 
-async def _same_again(operator: Operator, decision: DecisionRecord) -> bool:
+async def _same_again(operator: Operator, decision: Decision) -> bool:
     from trimtab.control.replay import replay
 
     return (await replay(operator.connection, decision))[1]
 
 
-def _show(decision: DecisionRecord, at: int | None) -> None:
+def _show(decision: Decision, at: int | None) -> None:
     question, plan, outcome = decision.question, decision.plan, decision.outcome
     rows = [
         ("decided", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(question.at))),
@@ -72,27 +72,27 @@ def _show(decision: DecisionRecord, at: int | None) -> None:
     output.print_table(f"decision {question.number}", ["", ""], rows, left=range(2))
 
 
-def _measured(outcome: OutcomeRecord | None) -> list[tuple[str, str]]:
+def _measured(outcome: Outcome | None) -> list[tuple[str, str]]:
     if outcome is None:
         return [("measured", "not yet")]
     never = f"never: {outcome.unmeasured}" if outcome.unmeasured else "not yet"
     rows = [("measured", levels(outcome.measured) if outcome.measured else never)]
-    if outcome.said and outcome.said_before:
-        spread = f"spread {outcome.said_before.spread:.3f} -> {outcome.said.spread:.3f}"
-        rows.append(("as brokers say", f"{spread}, with all that passes through them"))
+    if outcome.reported_after and outcome.reported_before:
+        spread = f"spread {outcome.reported_before.spread:.3f} -> {outcome.reported_after.spread:.3f}"
+        rows.append(("by brokers' reports", f"{spread}, with all that passes through them"))
     if isinstance(outcome.helped, bool):
         rows.append(("it helped", "yes" if outcome.helped else "no, not half of what was predicted"))
     return rows
 
 
-def _moves(plan: PlanRecord, states: list[str]) -> str:
+def _moves(plan: Plan, states: list[str]) -> str:
     """``3 topics and 12 clients: 14 moved, 1 failed``."""
     count = {state: states.count(state) for state in dict.fromkeys(states)}
     became = ", ".join(f"{number:,} {state}" for state, number in count.items()) or "under way"
     return f"{counted(step.key for step in plan.steps)}: {became}"
 
 
-def _binding(plan: PlanRecord, measured: float | None) -> str:
+def _binding(plan: Plan, measured: float | None) -> str:
     """What there was least of, then as predicted, then as measured."""
     binding = plan.binding
     if binding is None:
@@ -105,7 +105,7 @@ def _binding(plan: PlanRecord, measured: float | None) -> str:
     return f"{binding.resource} of {binding.broker}: " + ", ".join(map("".join, zip(shown, names, strict=False)))
 
 
-def _allowed(question: QuestionRecord, left: int) -> str:
+def _allowed(question: Question, left: int) -> str:
     if question.leaving:
         return f"everything off '{question.leaving}', and nothing else"
     if question.only_lost:
