@@ -183,7 +183,7 @@ def test_following_a_plan_survives_a_change_of_leader(controlled, tmp_path):
                         leader = controlled.launch.supervisor.find("controller")
                         leader.process.kill()
 
-                states = await operator.follow(reply.plan.number, progress)
+                states = (await operator.follow(reply.plan.number, progress)).states
                 assert len(states) == len(reply.plan.steps) == seen[0][1]
                 assert set(states) == {"moved"}
                 await operator.roll_back(reply.plan.number)
