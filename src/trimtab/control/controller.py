@@ -151,11 +151,11 @@ class Controller:
         if not decision["outcome"]:
             plan = Plan.from_json(decision["plan"])
             dropped = Progress(plan, plan.at, ended=plan.at)
-            dropped.drop("its controller died before it began")
+            dropped.drop("its controller died before the plan began")
             await self.record.record_outcome(number, dropped.outcome())
         elif "helped" not in decision["outcome"]:
             unmeasured = Outcome(
-                Plan.from_json(decision["plan"]), 0.0, unmeasured="the controller that made it died before"
+                Plan.from_json(decision["plan"]), 0.0, unmeasured="its controller died before the measurement"
             )
             await self.record.record_outcome(number, decision["outcome"] | unmeasured.as_json())
 
