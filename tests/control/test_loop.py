@@ -257,7 +257,7 @@ def test_what_will_never_be_measured_is_said():
     there.alive = there.alive[:2]
     there.look(6.0)
 
-    assert [each.unmeasured for each in there.loop.verdicts] == ["a broker has come or gone before"]
+    assert [each.unmeasured for each in there.loop.verdicts] == ["a broker joined or died before the measurement"]
 
 
 def test_nobody_goes_to_a_broker_that_is_to_be_removed():

@@ -176,10 +176,10 @@ class Controller:
             return
         if outcome is None:
             dropped = Progress(plan, plan.at, ended=plan.at)
-            dropped.drop("its controller died before it began")
+            dropped.drop("its controller died before the plan began")
             await self.record.record_outcome(number, Outcome.of(dropped))
         elif outcome.helped is msgspec.UNSET:
-            verdict = Verdict(plan, 0.0, unmeasured="the controller that made it died before")
+            verdict = Verdict(plan, 0.0, unmeasured="its controller died before the measurement")
             await self.record.record_outcome(number, verdict.added_to(outcome))
 
     # Measuring and deciding.

@@ -143,7 +143,7 @@ class Loop:
             self.trouble.returned(name, now)
         self._brokers = brokers
         if self._unverified:
-            self._give_up_verifying("a broker has come or gone before")
+            self._give_up_verifying("a broker joined or died before the measurement")
         self.moves.clear()
         self._futile.clear()
         self._pause, self._quiet_until, self._unverified, self._left = 0, -math.inf, False, 0
@@ -232,10 +232,10 @@ class Loop:
         """All steps are carried out, except those that failed. A broker to which several moves failed gets no keys for
         a while, and a new plan is made without it at once."""
         if self._unverified:
-            self._give_up_verifying("the next plan has begun before")
+            self._give_up_verifying("the next plan began before the measurement")
         self.verdict, self._unverified = Verdict(plan, now, self._reported_before), True
         if not plan.before.mean:  # made without a measurement
-            self._give_up_verifying("there was nothing to compare with")
+            self._give_up_verifying("the plan was made without a measurement")
         for broker, times in Counter(step.target for step in failed).items():
             if times >= SEVERAL and self.trouble.failed(broker, now) and self._unverified:
                 self._give_up_verifying("several of its moves failed")

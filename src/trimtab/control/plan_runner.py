@@ -44,7 +44,7 @@ class PlanRunner:
             return self.loop.step(now, view, paused=paused, cordoned=cordoned)
         left = [*progress.of(WAITING), *progress.of(MOVING)]
         if not progress.by_hand and progress.count(WAITING) and not self.loop.still_helps(view, progress.plan, left):
-            progress.drop("the rest of it would no longer help")
+            progress.drop("its remaining steps would no longer help")
         pending = {step.key for step in left}
         lost = (view.keys[row] for row in np.flatnonzero(view.current == UNPLACED).tolist())
         rehoming = all(key in pending for key in lost)
@@ -54,7 +54,7 @@ class PlanRunner:
         """Start a plan. Returns the plan that it replaces, if one was under way."""
         replaced = self.progress
         if replaced is not None:  # keys of a dead broker go first, and the others are planned anew
-            replaced.drop("a broker is not alive, and its keys go first")
+            replaced.drop("the keys of a dead broker go first")
             self._end(now, replaced)
             self.trailing.append(replaced)
         self.progress = Progress(plan, now, by_hand)

@@ -153,7 +153,7 @@ class Keeper:
             try:
                 revision = await self._store.update(name, write_entry(entry), last=last or None)
             except KeyWrongLastSequenceError:
-                raise BadInput(f"'{name}' was changed by somebody else; is a second keeper running?") from None
+                raise BadInput(f"'{name}' was changed by another process; is a second keeper running?") from None
             except (nats.errors.Error, TimeoutError):  # unknown whether written; reload for the next write
                 with contextlib.suppress(nats.errors.Error, TimeoutError):
                     await self._load(name)

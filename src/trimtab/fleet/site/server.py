@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # nats-server counts a stream's limit as used from the start. With the size of the disk as the limit of all streams, it
 # would allow only some dozens. Each stream's own limit bounds the stored data.
 MAX_STORE: Final = 1 << 50
-OWN_PORTS: Final = range(20_000, 32_768)  # below those that systems give to outgoing connections
+OWN_PORTS: Final = range(20_000, 32_768)  # below the ports that systems assign to outgoing connections
 _given: set[int] = set()  # ports that ``free_ports`` has returned in this process
 # Permissions of applications: they cannot change a stream, a route, or another part of the fleet.
 CLIENT_MAY: Final[dict[str, Any]] = {

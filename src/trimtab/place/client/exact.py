@@ -41,8 +41,8 @@ def best_of_all(
             for s in range(begin[i], begin[i + 1]):
                 count[topic[s], at] -= 1
             load[at] = before[depth]
-        found = False
-        while not found and at + 1 < brokers:
+        fits = False
+        while not fits and at + 1 < brokers:
             at += 1
             if speed[at] <= 0.0:
                 continue
@@ -56,11 +56,11 @@ def best_of_all(
             for s in range(begin[i], begin[i + 1]):
                 if not count[topic[s], at]:
                     more += rate[topic[s]]
-            found = (load[at] + more) / speed[at] < least
+            fits = (load[at] + more) / speed[at] < least
         nodes -= 1
         if nodes < 0:
             return best, False
-        if not found:
+        if not fits:
             chosen[depth] = -1
             depth -= 1
             continue

@@ -121,7 +121,7 @@ class Grid:
 
     topic: Rows  # rows of the instance's topics, most links first
     rate: Floats
-    limit: Ints  # links of the topic, at most what the widest broker can hold
+    limit: Ints  # links of the topic, at most the number that the widest broker can hold
     first: Ints  # where the topic's needs begin
     need: Ints  # cells that 0, 1, 2, ... links take, the copy that comes in included
     cells: Ints  # (B,) capacity

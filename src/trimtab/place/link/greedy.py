@@ -49,8 +49,8 @@ def greedy(rate: Floats, degree: Rows, room: Floats, strict: bool) -> tuple[Rows
     """Allotments (topic, broker, links), at most one per topic and broker, in the order they were made.
 
     The topic with the most links left goes to the broker with the most bandwidth left, as far as it fits.
-    ``strict`` leaves the last slot of a broker empty ("while b_k > r_i"), which is what the printed numbers
-    need. Ties go to the lower row. A step costs O(log brokers); topics wait in one bucket per degree.
+    ``strict`` leaves the last slot of a broker empty ("while b_k > r_i"), as the printed numbers require.
+    Ties go to the lower row. A step costs O(log brokers); topics wait in one bucket per degree.
     """
     topics, brokers = len(rate), len(room)
     most = 0

@@ -34,7 +34,7 @@ def sweep_kinds(
     for j in range(brokers):
         cells[j] = int(np.floor(room[j] / unit * (1.0 + 1e-12)))
     waiting = np.empty(kinds, np.int64)  # whole topics of the kind that are not placed
-    chosen = np.empty(kinds, np.int64)  # those of them that the merged bound selects
+    chosen = np.empty(kinds, np.int64)  # the waiting topics that the merged bound selects
     weight, gain = np.empty(kinds, np.int64), np.empty(kinds)
     for t in range(kinds):
         k = members[begin[t]]

@@ -27,11 +27,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 WIDTHS_A_STEP = 10  # patterns added per step: with unequal brokers, only those of the most promising widths
-SMOOTHING = (
-    0.5,
-    0.25,
-    0.0,
-)  # shares of the best prices so far in those that are tried, until a pattern improves
+# Shares of the best prices so far in the mixed prices that are tried one after the other, until a pattern improves.
+SMOOTHING = (0.5, 0.25, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
