@@ -481,7 +481,7 @@ def test_something_else_that_listens_is_told():
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(BadInput, match="is no NATS server: it says b'220 smtp ready'"):
+        with pytest.raises(BadInput, match="is no NATS server: it sends b'220 smtp ready'"):
             JetStream(Server(f"nats://{HOST}:{port}", "", "")).__enter__()
         thread.join()
 

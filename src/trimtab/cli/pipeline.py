@@ -1,4 +1,4 @@
-"""``trimtab pipeline``: the data cluster of an application."""
+"""``trimtab pipeline``: runs the pipeline of an application."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def pipeline(app: str | None, home: str | None, as_json: bool) -> None:
     with output.progress(quiet=as_json) as bar:
         task = bar.add_task("starting", total=5)
 
-        def step(what: str) -> None:
-            bar.update(task, description=what, advance=1)
+        def step(text: str) -> None:
+            bar.update(task, description=text, advance=1)
 
         def show_ready(driver: Driver) -> None:
             bar.stop()

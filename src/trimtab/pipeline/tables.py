@@ -99,8 +99,8 @@ def begins(path: Path) -> int:
 def write(rows: DataFrame, path: Path) -> None:
     """Write a folder of Parquet files, all or nothing."""
     part = path.with_name(f".{path.name}")
-    # No dictionaries: most columns of a stream have a different value in every row, and an attempt to build one costs as
-    # much as writing the column. zstd compresses repeated values anyway.
+    # No dictionaries: most columns of a stream have a different value in every row, and the attempt to build one costs
+    # as much as writing the column. zstd compresses repeated values anyway.
     options = {"parquet.enable.dictionary": "false", "compression": "zstd"}
     rows.write.mode("overwrite").options(**options).parquet(str(part))
     shutil.rmtree(path, ignore_errors=True)
