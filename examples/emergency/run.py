@@ -59,11 +59,13 @@ def main(people: int, seconds: float, seed: int, out: Path, home: str | None, as
         "count once for each client.\nMissing rows are counted for channels whose expected rows follow from a "
         f"subscription's parameters alone.\nplot: {plot}"
     )
-    output.print_table(title(outcome), COLUMNS, [row(*each) for each in outcome.channels.items()], note=note)
+    output.print_table(
+        title(outcome), COLUMNS, [row(name, figures) for name, figures in outcome.channels.items()], note=note
+    )
 
 
 def shown(outcome: Outcome) -> Table:
-    return output.table(title(outcome), COLUMNS, [row(*each) for each in outcome.channels.items()])
+    return output.table(title(outcome), COLUMNS, [row(name, figures) for name, figures in outcome.channels.items()])
 
 
 def title(outcome: Outcome) -> str:

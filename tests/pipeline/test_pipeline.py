@@ -87,9 +87,9 @@ class Mortal(Driver):
         self._maybe_die("begun") if repeated else None
         super()._perform(name, execution, *how, repeated=repeated)
 
-    def _answer(self, sql, execution):
+    def _results(self, sql, execution):
         self._maybe_die("executing")
-        return super()._answer(sql, execution)
+        return super()._results(sql, execution)
 
     def _publish(self, name, execution, answer, *, repeated):
         if self.dies_at == "publishing":  # half of them are out

@@ -67,7 +67,7 @@ class PolicyOptions:
                 continue
             name = output.named_policy(family, policy)
             if name not in policies:
-                raise BadInput(f"--set {assignment}: {name} is not asked; asked: {', '.join(policies)}")
+                raise BadInput(f"--set {assignment}: {name} is not among the policies: {', '.join(policies)}")
             if knob == "objective" and len(policies) > 1:
                 raise BadInput(f"--set {assignment}: all policies are compared on one objective: --objective {text}")
             single.setdefault(name, []).append(f"{knob}={text}")
