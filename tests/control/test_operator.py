@@ -121,7 +121,7 @@ def test_a_live_fleet_is_written_planned_applied_and_rolled_back(controlled, tmp
                 why = await command("why", *words)
                 assert "a placement is applied: a test" in why
                 assert "1 topic, 1 client and 1 link: 3 moved" in why
-                assert "nothing: the plan was asked for" in why
+                assert "nothing: an operator requested the plan" in why
             assert "link t1 p1 from b1 to b3: moved" in await command("why", "t1 p1")
             assert "3 of 1 topic, 1 client and 1 link" in await command("decisions")
             listed = json.loads(await command("decisions", "--json"))

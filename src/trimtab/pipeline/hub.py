@@ -57,8 +57,8 @@ async def _prepare(fleet: Fleet, app: App) -> None:
             allow_direct=True,
         ))  # fmt: skip
         channels = {
-            name: ChannelEntry(app.name, dict(each.parameters), each.period_s, each.retention_s)
-            for name, each in app.channels.items()
+            name: ChannelEntry(app.name, dict(channel.parameters), channel.period_s, channel.retention_s)
+            for name, channel in app.channels.items()
         }
         await wire.ask(connection, DeclareChannels(app.name, channels), 30.0)
     finally:
@@ -68,12 +68,10 @@ async def _prepare(fleet: Fleet, app: App) -> None:
 async def _make(connection: Nats, config: StreamConfig) -> None:
     jetstream = connection.jetstream()
     try:
-        known = (await jetstream.stream_info(config.name or "")).config
+        current = (await jetstream.stream_info(config.name or "")).config
     except NotFoundError:
         await jetstream.add_stream(config)
         return
-    if (
-        config.max_age is not None and known.max_age is not None
-    ):  # shared with another feed that wants to keep it longer
-        config.max_age = max(config.max_age, known.max_age)
+    if config.max_age is not None and current.max_age is not None:  # another feed of the topic may keep it longer
+        config.max_age = max(config.max_age, current.max_age)
     await jetstream.update_stream(config)
