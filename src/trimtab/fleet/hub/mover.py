@@ -7,6 +7,7 @@ instruction is carried out. So a restarted executor knows the phase of each move
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -16,6 +17,7 @@ import nats.errors
 
 from trimtab.errors import AlreadyThere, BadInput, Moving, NoAnswer, Unreachable
 from trimtab.fleet import tasks
+from trimtab.fleet.hub.presence import ALIVE_S, TICK_S
 from trimtab.fleet.protocol import coding, wire
 from trimtab.fleet.protocol.agent_verbs import (
     ActivateTopic,
@@ -43,6 +45,7 @@ from trimtab.migrate.move import (
     Restarted,
     Retire,
     SourceLost,
+    SourceSilent,
     Started,
     Succeeded,
     Switch,
@@ -234,16 +237,16 @@ class Mover:
                 order = ActivateTopic(move.topic, move.source, self._released.get(move.id))
                 return await self._order(move.target, order, HAND_OVER_S, TargetLost())
             case Drain():
-                return await self._order(move.source, DrainLinks(move.key, DRAIN_S), DRAIN_S + 5, SourceLost())
+                return await self._order(move.source, DrainLinks(move.key, DRAIN_S), DRAIN_S + 5, SourceSilent())
             case Retire():
                 if move.unit == "topic":
-                    await self._order(move.source, RetireTopic(move.topic, move.target), PREPARE_S, SourceLost())
+                    await self._order(move.source, RetireTopic(move.topic, move.target), PREPARE_S, SourceSilent())
                 return Succeeded()
             case Undo():
                 if move.unit == "topic":  # first, so that two processors never run at once
                     await self._order(move.target, RetireTopic(move.topic, move.target), PREPARE_S, TargetLost())
                 if move.stateful:
-                    undone = await self._order(move.source, ResumeTopic(move.topic), HAND_OVER_S, SourceLost())
+                    undone = await self._order(move.source, ResumeTopic(move.topic), HAND_OVER_S, SourceSilent())
                     if not isinstance(undone, Succeeded):
                         return undone
                 return await self._switch(move, move.source)
@@ -251,31 +254,41 @@ class Mover:
     async def _hand_over(self, move: Move) -> Event:
         replies: list[Released] = []
         order = ReleaseTopic(move.id, move.topic, move.target)
-        event = await self._order(move.source, order, HAND_OVER_S, SourceLost(), replies)
+        event = await self._order(move.source, order, HAND_OVER_S, SourceSilent(), replies)
         if replies:
             self._released[move.id] = replies[0].closed
+        if isinstance(event, SourceSilent):  # a dead broker's requests fail before the broker counts as dead
+            with contextlib.suppress(TimeoutError):
+                await tasks.within(ALIVE_S + TICK_S, self._gone(move.source))
+            return self._lost(move.source, event)
         return event
 
     async def _order(
         self, broker: str, order: AgentRequest[R], limit_s: float, lost: Event, replies: list[R] | None = None
     ) -> Event:
-        """Send an order to a broker's agent and return the event. The reply is added to ``replies``."""
+        """Send an order to a broker's agent and return the event. The reply is added to ``replies``.
+
+        ``lost`` is the event of a broker that does not answer.
+        """
         asking = asyncio.create_task(wire.ask(self._keeper.connection, order, limit_s, broker=broker))
         watching = asyncio.create_task(self._gone(broker))
         try:
             await asyncio.wait((asking, watching), return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
-                return lost
+                return self._lost(broker, lost)
             reply = asking.result()
             if replies is not None:
                 replies.append(reply)
         except NoAnswer:
-            return lost
+            return self._lost(broker, lost)
         except (BadInput, Unreachable) as error:
             return Refused(str(error))
         finally:
             await tasks.end(asking, watching)
         return Succeeded()
+
+    def _lost(self, broker: str, event: Event) -> Event:
+        return SourceLost() if isinstance(event, SourceSilent) and broker not in self._keeper.alive() else event
 
     async def _gone(self, broker: str) -> None:
         """Wait until the broker's current agent can no longer answer: the broker is dead, or its agent restarted."""
