@@ -91,7 +91,7 @@ class Keeper:
         self.registry = Registry()
         self.presence = Presence(time.monotonic())
         self.runs: dict[str, str] = {}  # broker -> the run of its agent that synced last
-        self.reports: dict[str, BrokerReport] = {}  # broker -> its newest report
+        self._reports: dict[str, BrokerReport] = {}  # broker -> its newest report
         self.mover = Mover(self, executors)
         self.channels = Channels(connection, self.registry, self.write)
         self._creation = TopicCreation(self)
@@ -164,6 +164,12 @@ class Keeper:
     def alive(self) -> list[str]:
         return self.presence.alive(self.registry.brokers())
 
+    def reports(self) -> dict[str, BrokerReport]:
+        """The newest report of each broker that is alive. The clients of a dead broker are reported by others now."""
+        alive = set(self.alive())
+        self._reports = {broker: report for broker, report in self._reports.items() if broker in alive}
+        return self._reports
+
     def check_target(self, broker: str) -> str:
         """``broker``, if keys may be placed there."""
         return check_target(broker, self.registry.brokers(), self.alive(), self.registry.cordons())
@@ -218,11 +224,11 @@ class Keeper:
             broker, report = subjects.telemetry_broker(message.subject), coding.decode(message.data, BrokerReport)
             if broker is None:
                 return
-            newest = self.reports.get(broker)
+            newest = self._reports.get(broker)
             if newest is not None and newest.at == report.at:  # a further part of the same report
                 newest.topics |= report.topics
             else:
-                self.reports[broker] = msgspec.structs.replace(report, links=None, published=None)
+                self._reports[broker] = msgspec.structs.replace(report, links=None, published=None)
                 self._first.reported(report)
             self._absent.there(report.links or (), time.monotonic())
 

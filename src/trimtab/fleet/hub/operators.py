@@ -97,7 +97,7 @@ class Operators:
 
     def _listed(self, entries: dict[str, E], reports: bool) -> Entries[E]:
         keeper = self._keeper
-        return Entries(entries, keeper.alive(), keeper.presence.heard(), keeper.reports if reports else {})
+        return Entries(entries, keeper.alive(), keeper.presence.heard(), keeper.reports() if reports else {})
 
     async def _place_links(self, request: PlaceLinks) -> Count:
         keeper = self._keeper
