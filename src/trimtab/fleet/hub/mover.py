@@ -72,7 +72,8 @@ HAND_OVER_S: Final = 15.0
 DRAIN_S: Final = 10.0
 AGAIN_S: Final = 0.5  # pause before a step that must succeed is tried again
 LOOK_S: Final = 0.2  # interval of the check whether a broker is alive
-HISTORY: Final = 10_000  # records kept
+HISTORY: Final = 10_000  # records kept, besides those of unfinished moves
+KEPT_S: Final = 60.0  # the record of a finished move is kept at least this long, for the process that ordered it
 
 
 class Mover:
@@ -82,6 +83,7 @@ class Mover:
         self._keeper = keeper
         self._turn = asyncio.Semaphore(executors)
         self._records: dict[str, MoveRecord] = {}  # by id, in order of start
+        self._finished: dict[str, float] = {}  # id -> time of the end, in order of the ends
         self._moves: dict[Key, Move] = {}  # under way
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._released: dict[str, Closed | None] = {}  # id -> last message and readers of the source's closed stream
@@ -168,7 +170,7 @@ class Mover:
         for key in await self._keeper.keys(bucket):
             entry = await bucket.get(key)
             records.append(coding.decode(entry.value or b"", MoveRecord))
-        for record in sorted(records, key=lambda record: record.phases[0][1])[-HISTORY:]:
+        for record in sorted(records, key=lambda record: record.phases[0][1]):
             self._records[record.id] = record
             move = Move(
                 record.id, record.key, record.source, record.target, record.stateful, record.durable,
@@ -176,6 +178,9 @@ class Mover:
             )  # fmt: skip
             if not move.phase.over:
                 self._moves[move.key] = move
+        ends = sorted((record.phases[-1][1], record.id) for record in records if Phase(record.phase).over)
+        self._finished = {identity: at for at, identity in ends}
+        await self._drop_old_records()
 
     def resume(self) -> None:
         """Continue the unfinished moves of an earlier executor."""
@@ -320,10 +325,18 @@ class Mover:
             str(move.phase), move.reason, phases, move.takeover,
         )  # fmt: skip
         self._records[move.id] = record
-        if len(self._records) > HISTORY:
-            oldest = next(iter(self._records))
-            del self._records[oldest]
-            if self._bucket is not None:
-                await self._bucket.purge(oldest)
+        if move.phase.over:
+            self._finished[move.id] = record.phases[-1][1]
         if self._bucket is not None:
             await self._bucket.put(move.id, coding.encode(record))
+        await self._drop_old_records()
+
+    async def _drop_old_records(self) -> None:
+        while len(self._records) > HISTORY and self._finished:
+            oldest, ended = next(iter(self._finished.items()))
+            if time.time() - ended < KEPT_S:
+                break
+            del self._finished[oldest], self._records[oldest]
+            if self._bucket is not None:
+                with contextlib.suppress(nats.errors.Error, TimeoutError):  # the next keeper that loads it drops it
+                    await self._bucket.purge(oldest)
