@@ -79,9 +79,17 @@ class Connection:
     def __init__(self) -> None:
         self.published: list[tuple[str, bytes]] = []
         self.subscribed: list[str] = []
+        self.flush_error: Exception | None = None
 
     async def publish(self, subject: str, data: bytes = b"", **_: object) -> None:
         self.published.append((subject, data))
+
+    async def subscribe(self, subject: str, **_: object) -> None:
+        self.subscribed.append(subject)
+
+    async def flush(self, **_: object) -> None:
+        if self.flush_error is not None:
+            raise self.flush_error
 
 
 def keeper_of(*alive: str, away: tuple[str, ...] = ()) -> Keeper:

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.keeper")
 DAY_S: Final = 86_400.0
+ATTEMPTS: Final = 20  # to load the state of the fleet
+ATTEMPT_S: Final = 0.25
 FORGET_EACH_S: Final = 60.0  # longest interval of the removal of absent clients
 
 
@@ -103,6 +105,22 @@ class Keeper:
         self._writing = asyncio.Lock()
 
     async def start(self) -> None:
+        """Load the state of the fleet, then answer requests. Raises if the state cannot be loaded."""
+        for attempt in range(1, ATTEMPTS + 1):  # JetStream may take a moment after the server answers
+            try:
+                await self._load()
+                break
+            except (NotFoundError, TimeoutError) as error:
+                if attempt == ATTEMPTS:  # the supervisor starts this process again
+                    raise
+                log.warning("attempt %d: %r", attempt, error)
+                await asyncio.sleep(ATTEMPT_S)
+        await self._serve()
+        self.mover.resume()
+        log.info("serving %d topics", len(self.registry.topics()))
+
+    async def _load(self) -> None:
+        """Load the state of the fleet from the hub's streams and buckets; may be repeated."""
         jetstream = self.connection.jetstream()
         self._store = await self._bucket("registry")
         moves = await self._bucket("moves")
@@ -110,17 +128,18 @@ class Keeper:
             await make_stream(jetstream, config)
         await self._bucket(CONTROL)
         for name in await self.keys(self._store):
-            await self._load(name)
+            await self._load_entry(name)
         await self.channels.start(await self._bucket("positions"))
         await self.mover.load(moves)  # before agents ask which topics are in a move
+
+    async def _serve(self) -> None:
+        """Subscribe to requests and reports. Not repeated: every request would be carried out twice."""
         own = [Sync.answered_by(self._sync), Register.answered_by(self._register)]
         parts = (self._creation, self._operators, self.channels)
         await wire.serve(self.connection, [*own, *(handler for part in parts for handler in part.handlers())])
         await self.connection.subscribe(subjects.PROBE, cb=self._probe)
         await self.connection.subscribe(subjects.telemetry(ANY), cb=self._report)
         await self.connection.flush()
-        self.mover.resume()
-        log.info("serving %d topics", len(self.registry.topics()))
 
     async def _bucket(self, name: str) -> KeyValue:
         jetstream = self.connection.jetstream()
@@ -136,7 +155,7 @@ class Keeper:
         except NoKeysError:
             return []
 
-    async def _load(self, name: str) -> None:
+    async def _load_entry(self, name: str) -> None:
         """Load an entry from the store."""
         stored = await self._store.get(name)
         self.registry.apply(name, read_entry(name, stored.value or b"null"), stored.revision or 0)
@@ -156,7 +175,7 @@ class Keeper:
                 raise BadInput(f"'{name}' was changed by somebody else; is a second keeper running?") from None
             except (nats.errors.Error, TimeoutError):  # unknown whether written; reload for the next write
                 with contextlib.suppress(nats.errors.Error, TimeoutError):
-                    await self._load(name)
+                    await self._load_entry(name)
                 raise Unreachable("the registry cannot be written just now", changed=True) from None
             self.registry.apply(name, entry, revision)
         await self.connection.publish(subjects.change(name), coding.encode(Change.of(name, entry, revision)))
@@ -286,13 +305,7 @@ async def serve(home: Path, executors: int, settings: HubSettings) -> None:
     connection = await wire.connect([fleet.hub], "fleet", fleet.fleet, **options)
     system = await wire.connect([fleet.hub], "system", fleet.system, **options)
     keeper = Keeper(connection, executors, settings, system)
-    for attempt in range(20):  # JetStream may take a moment after the server answers
-        try:
-            await keeper.start()
-            break
-        except (NotFoundError, TimeoutError) as error:
-            log.warning("attempt %d: %s", attempt, error)
-            await asyncio.sleep(0.25)
+    await keeper.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:  # a loop that fails ends the keeper, and the supervisor starts it again
