@@ -8,12 +8,14 @@ import pytest
 from nats.js.errors import NotFoundError
 
 from helpers.keeper import Connection, keeper_of
+from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet.hub import keeper as keeper_module
 from trimtab.fleet.hub.keeper import Keeper
 from trimtab.fleet.operator.tables import topic_rows
 from trimtab.fleet.protocol import coding, subjects
 from trimtab.fleet.protocol.admin_verbs import ListBrokers
-from trimtab.fleet.protocol.entries import Topic
+from trimtab.fleet.protocol.entries import Topic, read_entry, write_entry
+from trimtab.fleet.protocol.registry import topic_entry
 from trimtab.observe.report import BrokerReport, TopicReport
 
 
@@ -87,5 +89,71 @@ def test_a_keeper_never_subscribes_a_second_time(monkeypatch):
         with pytest.raises(TimeoutError, match="the server is busy"):
             await keeper.start()
         assert len(keeper.connection.subscribed) == len({*keeper.connection.subscribed})
+
+    asyncio.run(scenario())
+
+
+CAM = topic_entry("cam")
+
+
+def at(broker):
+    return Topic("cam", broker)
+
+
+async def written(keeper, *outcomes):
+    """Write ``cam``, then write it again while calls of the store have these outcomes; returns the error."""
+    await keeper.write(CAM, at("b1"))
+    keeper._store.failures = list(outcomes)
+    with pytest.raises(Unreachable) as caught:
+        await keeper.write(CAM, at("b2"))
+    return caught.value
+
+
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("reload", [TimeoutError("no reply"), None])
+def test_an_entry_can_be_written_again_after_a_write_without_a_reply(done, reload):
+    async def scenario():
+        keeper = keeper_of("b1", "b2", "b3")
+        error = await written(keeper, ("update", TimeoutError("no reply"), done), ("get", reload, False))
+        assert error.changed
+
+        seen = []
+
+        def moved(entry):
+            seen.append(entry.broker)
+            return entry.placed_at("b3")
+
+        await keeper.write(CAM, moved)
+        assert seen[-1] == ("b2" if done else "b1")  # the change is made to the entry that is stored
+        assert keeper.registry.topic("cam").broker == "b3"
+        assert read_entry(CAM, keeper._store.entries[CAM].value).broker == "b3"
+
+    asyncio.run(scenario())
+
+
+def test_a_second_keepers_change_is_told_and_then_taken_over():
+    async def scenario():
+        keeper = keeper_of("b1", "b2", "b3")
+        await keeper.write(CAM, at("b1"))
+        await keeper._store.put(CAM, write_entry(at("b2")))
+
+        with pytest.raises(BadInput, match="changed by somebody else"):
+            await keeper.write(CAM, at("b3"))
+        assert keeper.registry.topic("cam").broker == "b2"
+        await keeper.write(CAM, at("b3"))
+        assert keeper.registry.topic("cam").broker == "b3"
+
+    asyncio.run(scenario())
+
+
+def test_a_write_has_changed_nothing_if_the_entry_cannot_even_be_read():
+    async def scenario():
+        keeper = keeper_of("b1", "b2", "b3")
+        await written(keeper, ("update", TimeoutError(), True), ("get", TimeoutError(), False))
+
+        keeper._store.failures = [("update", None, False), ("get", TimeoutError(), False)]
+        with pytest.raises(Unreachable) as caught:
+            await keeper.write(CAM, at("b3"))
+        assert not caught.value.changed
 
     asyncio.run(scenario())

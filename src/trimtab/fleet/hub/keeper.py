@@ -103,6 +103,7 @@ class Keeper:
         self._first = FirstBrokers(self.registry, self._settings.first)
         self._store: KeyValue
         self._writing = asyncio.Lock()
+        self._doubtful: dict[str, Entry | None] = {}  # entries of writes that got no reply, by name
 
     async def start(self) -> None:
         """Load the state of the fleet, then answer requests. Raises if the state cannot be loaded."""
@@ -166,19 +167,40 @@ class Keeper:
         If ``entry`` is a function, it is called with the current entry, under the lock, and returns the new one.
         """
         async with self._writing:
-            last = self.registry.at(name)
-            if callable(entry):
-                entry = entry(self.registry.get(name))
             try:
-                revision = await self._store.update(name, write_entry(entry), last=last or None)
+                written, revision = await self._put(name, entry)
             except KeyWrongLastSequenceError:
-                raise BadInput(f"'{name}' was changed by somebody else; is a second keeper running?") from None
-            except (nats.errors.Error, TimeoutError):  # unknown whether written; reload for the next write
-                with contextlib.suppress(nats.errors.Error, TimeoutError):
-                    await self._load_entry(name)
-                raise Unreachable("the registry cannot be written just now", changed=True) from None
-            self.registry.apply(name, entry, revision)
-        await self.connection.publish(subjects.change(name), coding.encode(Change.of(name, entry, revision)))
+                written, revision = await self._put_again(name, entry)
+            self._doubtful.pop(name, None)
+            self.registry.apply(name, written, revision)
+        await self.connection.publish(subjects.change(name), coding.encode(Change.of(name, written, revision)))
+
+    async def _put(self, name: str, change: Entry | Callable[[Any], Entry | None] | None) -> tuple[Entry | None, int]:
+        """Store an entry. Returns it with its revision."""
+        entry = change(self.registry.get(name)) if callable(change) else change
+        try:
+            return entry, await self._store.update(name, write_entry(entry), last=self.registry.at(name) or None)
+        except KeyWrongLastSequenceError:
+            raise
+        except (nats.errors.Error, TimeoutError):
+            self._doubtful[name] = entry
+            with contextlib.suppress(nats.errors.Error, TimeoutError):
+                await self._load_entry(name)
+            raise Unreachable("the registry cannot be written just now", changed=True) from None
+
+    async def _put_again(
+        self, name: str, change: Entry | Callable[[Any], Entry | None] | None
+    ) -> tuple[Entry | None, int]:
+        """Store an entry that the store has with another revision than the replica. That is in order if this keeper
+        wrote it and got no reply."""
+        try:
+            await self._load_entry(name)
+        except (nats.errors.Error, TimeoutError):
+            raise Unreachable("the registry cannot be read just now") from None
+        if name in self._doubtful and self.registry.get(name) == self._doubtful[name]:
+            with contextlib.suppress(KeyWrongLastSequenceError):
+                return await self._put(name, change)
+        raise BadInput(f"'{name}' was changed by somebody else; is a second keeper running?")
 
     def alive(self) -> list[str]:
         return self.presence.alive(self.registry.brokers())
