@@ -80,9 +80,16 @@ class Connection:
         self.published: list[tuple[str, bytes]] = []
         self.subscribed: list[str] = []
         self.flush_error: Exception | None = None
+        self.purged: list[tuple[str, str]] = []  # stream, subject
 
     async def publish(self, subject: str, data: bytes = b"", **_: object) -> None:
         self.published.append((subject, data))
+
+    def jetstream(self) -> Connection:
+        return self
+
+    async def purge_stream(self, stream: str, *, subject: str) -> None:
+        self.purged.append((stream, subject))
 
     async def subscribe(self, subject: str, **_: object) -> None:
         self.subscribed.append(subject)

@@ -110,7 +110,6 @@ class Agent:
                 break
         if self._dirty:
             self._dirty = False
-            self.registry.bury()
             write_private(self._replica, coding.to_json(Replica(self.registry.since(0, most=10_000_000))))
         await self.clients.register_waiting()
 
@@ -201,8 +200,15 @@ class Agent:
                 return  # the parent process has ended
             if await self._keep_up():
                 with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):  # tried again
-                    await self.hosting.sweep()
+                    await self._sweep()
             await self._publish_report()
+
+    async def _sweep(self) -> None:
+        # Tombstones are dropped after a sweep of the stored topics only, because it deletes those that have one.
+        graves = self.registry.graves()
+        if await self.hosting.sweep():
+            for name in graves:
+                self.registry.bury(name)
 
     async def _keep_up(self) -> bool:
         """Sync with the hub. Return False if that fails; the agent then uses its replica."""

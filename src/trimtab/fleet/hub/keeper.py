@@ -43,7 +43,7 @@ from trimtab.fleet.protocol.registry import (
     entry_name,
     open_brokers,
 )
-from trimtab.fleet.protocol.streams import CONTROL, DECISIONS, SNAPSHOT, TELEMETRY
+from trimtab.fleet.protocol.streams import CONTROL, DECISIONS, MOVES, POSITIONS, REGISTRY, SNAPSHOT, TELEMETRY
 from trimtab.fleet.protocol.subjects import ANY, EVERY
 from trimtab.fleet.site.credentials import Fleet
 from trimtab.model.key import Key
@@ -93,6 +93,7 @@ class Keeper:
         self.registry = Registry()
         self.presence = Presence(time.monotonic())
         self.runs: dict[str, str] = {}  # broker -> the run of its agent that synced last
+        self._synced: dict[str, int] = {}  # broker -> revision up to which its agent has all changes of the registry
         self._reports: dict[str, BrokerReport] = {}  # broker -> its newest report
         self.mover = Mover(self, executors)
         self.channels = Channels(connection, self.registry, self.write)
@@ -123,14 +124,14 @@ class Keeper:
     async def _load(self) -> None:
         """Load the state of the fleet from the hub's streams and buckets; may be repeated."""
         jetstream = self.connection.jetstream()
-        self._store = await self._bucket("registry")
-        moves = await self._bucket("moves")
+        self._store = await self._bucket(REGISTRY)
+        moves = await self._bucket(MOVES)
         for config in streams():
             await make_stream(jetstream, config)
         await self._bucket(CONTROL)
         for name in await self.keys(self._store):
             await self._load_entry(name)
-        await self.channels.start(await self._bucket("positions"))
+        await self.channels.start(await self._bucket(POSITIONS))
         await self.mover.load(moves)  # before agents ask which topics are in a move
 
     async def _serve(self) -> None:
@@ -221,6 +222,7 @@ class Keeper:
             await self.write(broker_entry(broker), request.about)
         self.presence.called(broker)
         self.runs[broker] = request.run
+        self._synced[broker] = request.revision
         news = self.registry.since(request.revision)
         return News(news, self.registry.revision, self.alive(), self.mover.topics())
 
@@ -297,9 +299,18 @@ class Keeper:
                     with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):
                         await self._remove_client(client)
                         log.info("client %s was away for long, and is forgotten", client)
-            for name in self.registry.bury():
-                with contextlib.suppress(nats.errors.Error, TimeoutError):
-                    await self.connection.jetstream().purge_stream("KV_registry", subject=f"$KV.registry.{name}")
+            await self._drop_tombstones()
+
+    async def _drop_tombstones(self) -> None:
+        brokers = self.registry.brokers()
+        known = min((self._synced.get(broker, 0) for broker in brokers), default=0)
+        for name in self.registry.graves(known):
+            async with self._writing:  # the entry may come back meanwhile
+                if self.registry.get(name) is None:
+                    with contextlib.suppress(nats.errors.Error, TimeoutError):
+                        stream, subject = subjects.bucket_stream(REGISTRY), subjects.bucket_entry(REGISTRY, name)
+                        await self.connection.jetstream().purge_stream(stream, subject=subject)
+                        self.registry.bury(name)
 
     async def _remove_client(self, client: str) -> None:
         """Remove a client. The placed links of a named client stay, because it may return under its name."""
