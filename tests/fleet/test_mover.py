@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import replace
 
 import pytest
 
 from helpers.keeper import Bucket, keeper_of
+from helpers.waiting import until
 from trimtab.errors import Unreachable
 from trimtab.fleet.hub import mover as mover_module
 from trimtab.fleet.operator import Operator
 from trimtab.fleet.protocol.admin_verbs import ListMoves, MoveRecords
-from trimtab.migrate.move import Move, Phase
+from trimtab.fleet.protocol.entries import Topic
+from trimtab.fleet.protocol.registry import topic_entry
+from trimtab.migrate.move import Move, Phase, Succeeded, Switch
 from trimtab.model.key import Key
 
 
@@ -125,5 +129,65 @@ def test_a_lost_record_is_told_once_the_other_moves_are_over():
         with pytest.raises(Unreachable, match="lost the records of 1 of 2 moves, such as m0") as caught:
             await Asked(keeper, meanwhile).finished(["m0", "m1"], limit_s=5.0)
         assert caught.value.changed
+
+    asyncio.run(scenario())
+
+
+class Faulty(KeyError):
+    """Nobody foresaw it."""
+
+
+async def broken(monkeypatch, topic, phases, seconds=0.5):
+    """Run a move of a topic in which every instruction of these phases fails unexpectedly."""
+    monkeypatch.setattr(mover_module, "AGAIN_S", 0.0)
+    keeper = keeper_of("b1", "b2")
+    await keeper.write(topic_entry(topic.name), topic)
+    mover = keeper.mover
+    perform = mover._perform
+
+    async def performed(move, instruction):
+        if move.phase in phases:
+            raise Faulty("oh")
+        return await perform(move, instruction) if isinstance(instruction, Switch) else Succeeded()
+
+    monkeypatch.setattr(mover, "_perform", performed)
+    key = Key("topic", topic.name, "")
+    await mover.start(mover.plan(key, "b2"))
+    with contextlib.suppress(AssertionError):
+        await until(lambda: not mover.moving(key), seconds)
+    (record,) = mover.newest(9)
+    await mover.stop()
+    return keeper, mover.moving(key), record
+
+
+@pytest.mark.parametrize(
+    ("phases", "phase", "broker", "while_"),
+    [
+        ({Phase.PREPARING}, Phase.ROLLED_BACK, "b1", "preparing"),
+        ({Phase.HANDING_OVER, Phase.ROLLING_BACK}, Phase.ROLLED_BACK, "b1", "rolling back"),
+        ({Phase.DRAINING}, Phase.DONE, "b2", "draining"),
+        ({Phase.DONE}, Phase.DONE, "b2", "done"),
+    ],
+)
+def test_a_move_ends_after_an_exception_that_nobody_foresaw(monkeypatch, phases, phase, broker, while_):
+    """Its key can be moved again."""
+
+    async def scenario():
+        keeper, moving, record = await broken(monkeypatch, Topic("cam", "b1", processor="a:b"), phases)
+        assert not moving
+        assert (record.phase, record.reason) == (phase, f"it failed while {while_}: Faulty 'oh'")
+        assert keeper.registry.topic("cam").broker == broker
+        keeper.mover.plan(Key("topic", "cam", ""), "b2" if broker == "b1" else "b1")
+
+    asyncio.run(scenario())
+
+
+def test_stored_messages_that_are_not_all_at_the_target_are_not_given_up(monkeypatch):
+    async def scenario():
+        topic = Topic("cam", "b1", persistent=True)
+        keeper, moving, record = await broken(monkeypatch, topic, {Phase.ACTIVATING})
+        assert moving
+        assert record.phase == Phase.ACTIVATING
+        assert keeper.registry.topic("cam").broker == "b2"
 
     asyncio.run(scenario())

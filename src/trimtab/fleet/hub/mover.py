@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import nats.errors
@@ -72,6 +73,7 @@ HAND_OVER_S: Final = 15.0
 DRAIN_S: Final = 10.0
 AGAIN_S: Final = 0.5  # pause before a step that must succeed is tried again
 LOOK_S: Final = 0.2  # interval of the check whether a broker is alive
+FAULTS: Final = 3  # unexpected exceptions after which a move ends where it is
 HISTORY: Final = 10_000  # records kept, besides those of unfinished moves
 KEPT_S: Final = 60.0  # the record of a finished move is kept at least this long, for the process that ordered it
 
@@ -195,15 +197,40 @@ class Mover:
     # Execution.
 
     async def _run(self, move: Move, event: Event) -> None:
+        faults = 0
         try:
             while not move.phase.over:
-                async with self._turn:
-                    move, event = await self._steps(move, event)
+                try:
+                    async with self._turn:
+                        move, event = await self._steps(move, event)
+                except Exception as error:  # a fault of this process
+                    log.exception("move %s failed while %s", move, move.phase)
+                    faults += 1
+                    current = self._moves.get(move.key)
+                    if current is None or current.id != move.id:
+                        return  # the move was over
+                    move = current
+                    event = Refused(f"it failed while {move.phase}: {type(error).__name__} {error}")
+                    if (move.phase.over or faults >= FAULTS) and await self._given_up(move, event.reason):
+                        return
                 if not move.phase.over:  # gives its turn to other moves while a process is unreachable
                     await asyncio.sleep(AGAIN_S)
         finally:
             self._released.pop(move.id, None)
             self._tasks.pop(move.id, None)
+
+    async def _given_up(self, move: Move, reason: str) -> bool:
+        """End a move that fails again and again. The agents bring themselves in line with the registry then.
+
+        Not so while the target may lack stored messages: it would open its stream without them.
+        """
+        switched = self._keeper.registry.broker_of(move.key) == move.target
+        if move.durable and switched and move.phase not in (Phase.DRAINING, Phase.DONE):
+            return False
+        self._moves.pop(move.key, None)
+        with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+            await self._record(replace(move, phase=Phase.DONE if switched else Phase.ROLLED_BACK, reason=reason))
+        return True
 
     async def _steps(self, move: Move, event: Event) -> tuple[Move, Event]:
         """Carry out steps until the move is over or a process that it needs is unreachable."""
