@@ -32,7 +32,7 @@ from trimtab.fleet.protocol.entries import BrokerEntry, Change
 from trimtab.fleet.protocol.hub_verbs import Sync
 from trimtab.fleet.protocol.registry import Registry, broker_entry, entry_key
 from trimtab.fleet.protocol.request import Done
-from trimtab.fleet.site.credentials import read_secret, write_private
+from trimtab.fleet.site.credentials import REPLICA_FILE, read_secret, write_private
 from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ async def serve(config: Path) -> None:
     addresses = [content["urls"], *([url] for url in content["stores"])]
     servers = [await wire.connect(urls, "system", content["system"], **options) for urls in addresses]
     about = coding.from_plain(content["about"], BrokerEntry)
-    agent = Agent(broker, connection, servers, about, config.with_name("replica.json"))
+    agent = Agent(broker, connection, servers, about, config.with_name(REPLICA_FILE))
     await agent.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
