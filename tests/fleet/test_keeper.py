@@ -8,14 +8,16 @@ import pytest
 from nats.js.errors import NotFoundError
 
 from helpers.keeper import Connection, keeper_of
-from trimtab.errors import BadInput, Unreachable
+from trimtab.errors import BadInput, Moving, Unreachable
 from trimtab.fleet.hub import keeper as keeper_module
 from trimtab.fleet.hub.keeper import Keeper
 from trimtab.fleet.operator.tables import topic_rows
 from trimtab.fleet.protocol import coding, subjects
-from trimtab.fleet.protocol.admin_verbs import ListBrokers
-from trimtab.fleet.protocol.entries import Topic, read_entry, write_entry
-from trimtab.fleet.protocol.registry import topic_entry
+from trimtab.fleet.protocol.admin_verbs import ForgetBroker, ListBrokers, PlacedLink, PlaceLinks
+from trimtab.fleet.protocol.entries import LinkEntry, Topic, read_entry, write_entry
+from trimtab.fleet.protocol.registry import entry_name, topic_entry
+from trimtab.migrate.move import Refused, Succeeded
+from trimtab.model.key import Key
 from trimtab.observe.report import BrokerReport, TopicReport
 
 
@@ -146,6 +148,19 @@ def test_a_second_keepers_change_is_told_and_then_taken_over():
     asyncio.run(scenario())
 
 
+def test_an_entry_whose_tombstone_was_purged_without_a_reply_can_be_written_again():
+    async def scenario():
+        keeper = keeper_of("b1", "b2", "b3")
+        await keeper.write(CAM, at("b1"))
+        await keeper.write(CAM, None)
+        await keeper._store.purge(CAM)
+
+        await keeper.write(CAM, at("b2"))
+        assert keeper.registry.topic("cam").broker == "b2"
+
+    asyncio.run(scenario())
+
+
 def test_a_write_has_changed_nothing_if_the_entry_cannot_even_be_read():
     async def scenario():
         keeper = keeper_of("b1", "b2", "b3")
@@ -155,5 +170,62 @@ def test_a_write_has_changed_nothing_if_the_entry_cannot_even_be_read():
         with pytest.raises(Unreachable) as caught:
             await keeper.write(CAM, at("b3"))
         assert not caught.value.changed
+
+    asyncio.run(scenario())
+
+
+BUS = Key("link", "bus", "ann")
+
+
+async def with_link():
+    keeper = keeper_of("b1", "b2")
+    await keeper.write(topic_entry("bus"), Topic("bus", "b1", "link"))
+    await keeper._operators._place_links(PlaceLinks([PlacedLink("ann", "bus", "b1")]))
+    return keeper
+
+
+@pytest.mark.parametrize("broker", ["", "b2"])
+def test_a_link_that_is_moving_is_not_placed(broker):
+    """The move would write its target over the placement."""
+
+    async def scenario():
+        keeper = await with_link()
+        move = keeper.mover.plan(BUS, "b2")
+        placed = PlaceLinks([PlacedLink("bob", "bus", "b1"), PlacedLink("ann", "bus", broker)])
+
+        with pytest.raises(Moving, match="the link of client 'ann' to topic 'bus' is moving"):
+            await keeper._operators._place_links(placed)
+        assert list(keeper.registry.links()) == ["ann.bus"]  # none of the request is placed
+
+        keeper.mover.forget([move])
+        await keeper._operators._place_links(placed)
+        assert keeper.registry.broker_of(BUS) == broker
+
+    asyncio.run(scenario())
+
+
+def test_a_move_does_not_admit_a_link_that_was_refused_meanwhile():
+    async def scenario():
+        keeper = await with_link()
+        move = keeper.mover.plan(BUS, "b2")
+        await keeper.write(entry_name(BUS), LinkEntry(""))
+
+        assert isinstance(await keeper.mover._switch(move, "b2"), Refused)
+        assert await keeper.mover._switch(move, "b1") == Succeeded()
+        assert keeper.registry.broker_of(BUS) == ""
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_with_keys_is_not_forgotten():
+    async def scenario():
+        keeper = await with_link()
+        with pytest.raises(BadInput, match="broker 'b1' cannot be forgotten: it has 1 link still, such as 'bus"):
+            await keeper._operators._forget(ForgetBroker("b1"))
+        assert sorted(keeper.registry.brokers()) == ["b1", "b2"]
+
+        await keeper._operators._place_links(PlaceLinks([PlacedLink("ann", "bus", "")]))
+        await keeper._operators._forget(ForgetBroker("b1"))
+        assert sorted(keeper.registry.brokers()) == ["b2"]
 
     asyncio.run(scenario())

@@ -7,7 +7,7 @@ import time
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NoKeysError
 
 from trimtab.fleet.hub.keeper import Keeper
-from trimtab.fleet.protocol.entries import BrokerEntry
+from trimtab.fleet.protocol.entries import BrokerEntry, write_entry
 from trimtab.fleet.protocol.registry import broker_entry
 
 
@@ -104,8 +104,8 @@ def keeper_of(*alive: str, away: tuple[str, ...] = ()) -> Keeper:
     keeper = Keeper(Connection())
     keeper._store = Bucket()
     for number, name in enumerate((*alive, *away), 1):
+        keeper._store._set(broker_entry(name), write_entry(BrokerEntry([])))
         keeper.registry.apply(broker_entry(name), BrokerEntry([]), number)
-    keeper._store.revision = len(alive) + len(away)
     start = keeper.presence._at = time.monotonic()
     for second in range(1, 6):  # long enough for the keeper to be sure
         keeper.presence.tick(start + second, hears=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import nats.errors
 from nats.js.api import RetentionPolicy, StorageType, StreamConfig
-from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NoKeysError, NotFoundError
+from nats.js.errors import BucketNotFoundError, KeyNotFoundError, KeyWrongLastSequenceError, NoKeysError, NotFoundError
 
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import tasks
@@ -194,11 +194,16 @@ class Keeper:
     ) -> tuple[Entry | None, int]:
         """Store an entry that the store has with another revision than the replica. That is in order if this keeper
         wrote it and got no reply."""
+        ours = False
         try:
             await self._load_entry(name)
+            ours = name in self._doubtful and self.registry.get(name) == self._doubtful[name]
+        except KeyNotFoundError:  # a tombstone that was purged without a reply
+            ours = self.registry.get(name) is None
+            self.registry.bury(name)
         except (nats.errors.Error, TimeoutError):
             raise Unreachable("the registry cannot be read just now") from None
-        if name in self._doubtful and self.registry.get(name) == self._doubtful[name]:
+        if ours:
             with contextlib.suppress(KeyWrongLastSequenceError):
                 return await self._put(name, change)
         raise BadInput(f"'{name}' was changed by somebody else; is a second keeper running?")

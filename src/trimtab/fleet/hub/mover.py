@@ -337,9 +337,13 @@ class Mover:
             return Succeeded()
         if entry is None:
             return Refused(f"{move.unit} '{move.key.name}' was deleted meanwhile")
+        if not entry.broker:  # a link that a placement has refused stays refused
+            return Succeeded() if to == move.source else Refused(f"{move.key} was refused meanwhile")
         if entry.broker != to:
             try:
-                await self._keeper.write(entry_name(move.key), lambda now: now.placed_at(to) if now else None)
+                await self._keeper.write(
+                    entry_name(move.key), lambda now: now.placed_at(to) if now and now.broker else now
+                )
             except (BadInput, Unreachable) as error:
                 return Refused(str(error))
         return Succeeded()
