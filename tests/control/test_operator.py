@@ -131,6 +131,15 @@ def test_a_live_fleet_is_written_planned_applied_and_rolled_back(controlled, tmp
             assert "carried out: 1 topic, 1 client and 1 link" in back
             assert await where() == before
 
+            # Links that a file admits or refuses are part of the plan, and are taken back with it.
+            admitted = Key("link", "t1", "p2")
+            write_keys(keys | {LINKED: "", admitted: "b2"}, tmp_path / "links.csv")
+            done = await command("apply", folder, tmp_path / "links.csv", "--yes")
+            assert "1 link admitted; 1 link refused" in done
+            assert await where() == {key: broker for key, broker in before.items() if key != LINKED} | {admitted: "b2"}
+            await command("rollback")
+            assert await where() == before
+
     asyncio.run(scenario())
 
 

@@ -12,6 +12,7 @@ from trimtab.fleet.protocol.admin_verbs import Entries, PlacedLink
 from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
 from trimtab.fleet.protocol.plans import Step
 from trimtab.model.key import Key
+from trimtab.observe.report import BrokerReport, TopicReport
 
 TOPICS = {
     "whole": Topic("whole", "b1"),
@@ -100,3 +101,14 @@ def test_rows_of_brokers_show_cordons():
 
     assert {row.broker: row.cordoned for row in rows if row.cordoned is not None} == {"full": "by hand"}
     assert [row.broker for row in rows if not row.alive] == ["dead"]
+
+
+def test_rates_of_a_topic_are_added_up_over_reports_with_periods_of_their_own():
+    reports = {
+        "b1": BrokerReport("b1", 0.0, 2.0, topics={"whole": TopicReport(in_msgs=20, out_bytes=400)}),
+        "b2": BrokerReport("b2", 0.0, 0.5, topics={"whole": TopicReport(in_msgs=5, out_bytes=50)}),
+    }
+
+    [row] = topic_rows(Entries({"whole": TOPICS["whole"]}, STATE.alive, []), reports)
+
+    assert (row.in_per_s, row.out_bytes_per_s, row.out_per_s) == (20.0, 300.0, 0.0)

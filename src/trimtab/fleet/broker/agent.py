@@ -32,7 +32,7 @@ from trimtab.fleet.protocol.entries import BrokerEntry, Change
 from trimtab.fleet.protocol.hub_verbs import Sync
 from trimtab.fleet.protocol.registry import Registry, broker_entry, entry_key
 from trimtab.fleet.protocol.request import Done
-from trimtab.fleet.site.credentials import read_secret, write_private
+from trimtab.fleet.site.credentials import REPLICA_FILE, read_secret, write_private
 from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
@@ -110,7 +110,6 @@ class Agent:
                 break
         if self._dirty:
             self._dirty = False
-            self.registry.bury()
             write_private(self._replica, coding.to_json(Replica(self.registry.since(0, most=10_000_000))))
         await self.clients.register_waiting()
 
@@ -201,8 +200,15 @@ class Agent:
                 return  # the parent process has ended
             if await self._keep_up():
                 with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):  # tried again
-                    await self.hosting.sweep()
+                    await self._sweep()
             await self._publish_report()
+
+    async def _sweep(self) -> None:
+        # Tombstones are dropped after a sweep of the stored topics only, because it deletes those that have one.
+        graves = self.registry.graves()
+        if await self.hosting.sweep():
+            for name in graves:
+                self.registry.bury(name)
 
     async def _keep_up(self) -> bool:
         """Sync with the hub. Return False if that fails; the agent then uses its replica."""
@@ -252,7 +258,7 @@ async def serve(config: Path) -> None:
     addresses = [content["urls"], *([url] for url in content["stores"])]
     servers = [await wire.connect(urls, "system", content["system"], **options) for urls in addresses]
     about = coding.from_plain(content["about"], BrokerEntry)
-    agent = Agent(broker, connection, servers, about, config.with_name("replica.json"))
+    agent = Agent(broker, connection, servers, about, config.with_name(REPLICA_FILE))
     await agent.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

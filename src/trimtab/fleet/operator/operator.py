@@ -255,26 +255,39 @@ class Operator:
     async def finished(
         self, ids: Sequence[str], progress: Progress = _ignore, limit_s: float | None = None
     ) -> list[MoveRecord]:
-        """Wait until all moves are over, and return their records. The keeper may be restarted meanwhile."""
+        """Wait until all moves are over, and return their records. The keeper may be restarted meanwhile.
+
+        Raises ``Unreachable`` if the hub has lost the record of a move, so that its outcome is unknown.
+        """
         loop = asyncio.get_running_loop()
         began = answered = loop.time()
+        wanted = list(dict.fromkeys(ids))
+        over: dict[str, MoveRecord] = {}
+        lost: set[str] = set()
         while True:
+            left = [identity for identity in wanted if identity not in over and identity not in lost]
             try:
-                records: list[MoveRecord] = []
-                for at in range(0, len(ids), LISTED):
-                    records += (await self.ask(ListMoves(list(ids[at : at + LISTED])))).moves
+                for at in range(0, len(left), LISTED):
+                    some = left[at : at + LISTED]
+                    records = {record.id: record for record in (await self.ask(ListMoves(some))).moves}
+                    lost |= {identity for identity in some if identity not in records}
+                    over |= {name: record for name, record in records.items() if Phase(record.phase).over}
                 answered = loop.time()
             except Unreachable:
                 if loop.time() > answered + LEADER_S:
                     raise
-            else:
-                over = sum(Phase(record.phase).over for record in records)
-                progress(over, len(ids))
-                if over == len(ids):
-                    return records
+            progress(len(over) + len(lost), len(wanted))
+            if len(over) + len(lost) == len(wanted):
+                break
             if limit_s is not None and loop.time() > began + limit_s:
                 raise TimeoutError(f"{len(ids)} moves are not all over after {limit_s:g} s")
             await asyncio.sleep(MOVES_LOOK_S)
+        if lost:
+            raise Unreachable(
+                f"the hub has lost the records of {len(lost):,} of {len(wanted):,} moves, such as {min(lost)}; "
+                "see trimtab topics and trimtab clients for their brokers", changed=True,
+            )  # fmt: skip
+        return [over[identity] for identity in ids]
 
     async def move(self, orders: Iterable[MoveOrder], progress: Progress = _ignore) -> list[MoveRow]:
         """Start moves and wait for their end."""

@@ -31,11 +31,11 @@ class Entries(msgspec.Struct, Generic[E]):
     entries: dict[str, E]
     alive: list[str]  # brokers that count as alive
     heard: list[str]  # brokers that have called this keeper recently
-    reports: dict[str, BrokerReport] = {}  # newest report of each broker, if requested
+    reports: dict[str, BrokerReport] = {}  # newest report of each broker that is alive, if requested
 
 
 class Listing(AdminRequest[Entries[E]], Generic[E]):
-    """All entries of one kind, with the newest reports of all brokers if ``reports``."""
+    """All entries of one kind, with the newest reports of brokers that are alive if ``reports``."""
 
     changes = False
     reports: bool = False

@@ -217,3 +217,16 @@ def server_request(identity: str, what: str) -> str:
 def ledger(app: str, kind: str, name: str) -> str:
     """The data cluster's entry about a channel or a feed of an application."""
     return f"ledger.{app}.{kind}.{name}"
+
+
+# Subjects that nats-server defines.
+
+
+def bucket_stream(bucket: str) -> str:
+    """The stream that holds a key-value bucket."""
+    return f"KV_{bucket}"
+
+
+def bucket_entry(bucket: str, name: str) -> str:
+    """The subject of an entry of a key-value bucket."""
+    return f"$KV.{bucket}.{name}"
