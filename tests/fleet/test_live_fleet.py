@@ -373,7 +373,7 @@ def test_a_subscriber_that_is_behind_loses_nothing_when_it_moves(fleet, topic):
 
             sent = []
             await until(on_the_new_route)
-            await subscription.tick()
+            subscription.tick()
             go_on.set()
             await moving
             await until(lambda: len(got) >= 50 + len(sent))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from trimtab.cli import output
+from trimtab.fleet import tasks
 from trimtab.fleet.operator import Operator
 from trimtab.fleet.sdk.client_file import DEFAULT_HOME, HOME_VARIABLE, fleet_home
 
@@ -37,7 +37,7 @@ def with_operator(home: str | None, work: Callable[[Operator], Coroutine[Any, An
         async with Operator.open(home_of(home)) as operator:
             return await work(operator)
 
-    return asyncio.run(run())
+    return tasks.run(run())
 
 
 @contextmanager

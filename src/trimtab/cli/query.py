@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option
+from trimtab.fleet import tasks
 
 
 @click.command()
@@ -34,7 +34,7 @@ def query(app: str, sql: str | None, limit: int, home: str | None, as_json: bool
     if sql is not None:
         parse_select(sql, "the command")
     fleet = Fleet.load(folder / FLEET_FILE)
-    asyncio.run(reach(fleet))
+    tasks.run(reach(fleet))
     with output.progress(quiet=as_json) as bar:
         task = bar.add_task("starting Spark", total=2)
         spark = open_session("trimtab query", load_config().spark, quiet=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option, with_operator
+from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def subscribe(
         if key not in types:
             raise UnknownName(f"parameter of channel '{channel}'", key, sorted(types))
         values[key] = parse_text(types[key], text, f"parameter '{key}'")
-    asyncio.run(_subscribe(home_of(home), channel, values, name, count, end, as_json))
+    tasks.run(_subscribe(home_of(home), channel, values, name, count, end, as_json))
 
 
 async def _subscribe(

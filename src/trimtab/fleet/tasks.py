@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 
     T = TypeVar("T")
     F = TypeVar("F", bound=asyncio.Future[Any])
@@ -92,18 +92,26 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 class Background:
     """Tasks without an awaiting caller: kept until they are done, failures logged, ended together."""
 
-    __slots__ = ("_log", "_owner", "_tasks")
+    __slots__ = ("_log", "_once", "_owner", "_tasks")
 
     def __init__(self, owner: str, log: logging.Logger) -> None:
         self._owner = owner
         self._log = log
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._once: dict[Hashable, asyncio.Task[Any]] = {}
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    def start_once(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Hashable) -> None:
+        """Start ``work(*arguments)``, unless a task that was started by the same call still runs."""
+        key = (work, *arguments)
+        if key not in self._once:
+            self._once[key] = task = self.start(work(*arguments))
+            task.add_done_callback(lambda _: self._once.pop(key))
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

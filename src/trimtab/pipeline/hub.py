@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.admin_verbs import DeclareChannels
 from trimtab.fleet.protocol.entries import ChannelEntry
@@ -31,12 +31,12 @@ def server_of(fleet: Fleet) -> Server:
 
 async def reach(fleet: Fleet) -> None:
     """Check that the hub answers and accepts our credentials, before a long start."""
-    await (await admin_connection(fleet)).close()
+    await wire.close(await admin_connection(fleet))
 
 
 def prepare(fleet: Fleet, app: App) -> None:
     """Create or update streams, ledger and channels; safe to repeat."""
-    asyncio.run(_prepare(fleet, app))
+    tasks.run(_prepare(fleet, app))
 
 
 async def _prepare(fleet: Fleet, app: App) -> None:
@@ -62,7 +62,7 @@ async def _prepare(fleet: Fleet, app: App) -> None:
         }
         await wire.ask(connection, DeclareChannels(app.name, channels), 30.0)
     finally:
-        await connection.close()
+        await wire.close(connection)
 
 
 async def _make(connection: Nats, config: StreamConfig) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import TYPE_CHECKING
 
+from trimtab.fleet import tasks
 from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
 from trimtab.fleet.site.lock import lock
 from trimtab.pipeline import hub
@@ -32,7 +32,7 @@ def run(
     app = load(manifest) if manifest is not None else App.empty()
     plans = compile_channels(app)
     fleet = Fleet.load(home / FLEET_FILE)
-    asyncio.run(hub.reach(fleet))
+    tasks.run(hub.reach(fleet))
     folder = home / "pipeline" / app.name
     with lock(folder, f"the pipeline of '{app.name}' of the fleet in {home}", "stop it first"):
         step("starting Spark")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import nats.errors
 
-from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol import names, subjects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,16 +21,16 @@ THAT_WAS_ALL: Final = "204"
 NONE: Final = "404"
 
 
-async def latest(connection: Nats, stream: str, subjects: Sequence[str]) -> dict[str, Msg]:
-    """Subject -> its last message in a stream of the hub; subjects without messages are left out."""
+async def latest(connection: Nats, stream: str, wanted: Sequence[str]) -> dict[str, Msg]:
+    """Wanted subject -> its last message in a stream of the hub; subjects without messages are left out."""
     messages: dict[str, Msg] = {}
     inbox = connection.new_inbox()
     replies = await connection.subscribe(inbox)
     try:
-        for at in range(0, len(subjects), LISTED):
-            some = subjects[at : at + LISTED]
+        for at in range(0, len(wanted), LISTED):
+            some = wanted[at : at + LISTED]
             question = json.dumps({"multi_last": some, "batch": len(some)}).encode()
-            await connection.publish(f"$JS.{names.HUB}.API.DIRECT.GET.{stream}", question, reply=inbox)
+            await connection.publish(subjects.direct_get(names.HUB, stream), question, reply=inbox)
             while True:
                 reply = await replies.next_msg(ANSWER_S)
                 headers = reply.headers or {}

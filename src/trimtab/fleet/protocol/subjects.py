@@ -214,6 +214,31 @@ def server_request(identity: str, what: str) -> str:
     return f"$SYS.REQ.SERVER.{identity}.{what}"
 
 
+# JetStream's own interface, in the domain of a hub or of a store.
+
+
+def jetstream(domain: str | None) -> str:
+    """The prefix of all requests; without a domain, that of the server itself."""
+    return "$JS.API" if domain is None else f"$JS.{domain}.API"
+
+
+def direct_get(domain: str, stream: str) -> str:
+    """Requests for stored messages of a stream, which is not asked to keep a position."""
+    return f"{jetstream(domain)}.DIRECT.GET.{stream}"
+
+
+def consumer_info(domain: str, stream: str, durable: str) -> str:
+    return f"{jetstream(domain)}.CONSUMER.INFO.{stream}.{durable}"
+
+
+def consumer_next(domain: str, stream: str, durable: str) -> str:
+    """Requests for the next messages of a consumer."""
+    return f"{jetstream(domain)}.CONSUMER.MSG.NEXT.{stream}.{durable}"
+
+
+ACKNOWLEDGEMENTS: Final = "$JS.ACK.>"  # reply subjects of messages that a consumer has delivered
+
+
 def ledger(app: str, kind: str, name: str) -> str:
     """The data cluster's entry about a channel or a feed of an application."""
     return f"ledger.{app}.{kind}.{name}"

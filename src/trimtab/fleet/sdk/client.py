@@ -25,7 +25,7 @@ from trimtab.fleet.protocol.entries import Change, ClientEntry, Topic
 from trimtab.fleet.protocol.hub_verbs import CreateTopic, DeleteTopic
 from trimtab.fleet.protocol.message import Stamper
 from trimtab.fleet.protocol.registry import client_entry
-from trimtab.fleet.sdk import arguments, client_file
+from trimtab.fleet.sdk import arguments, callbacks, client_file
 from trimtab.fleet.sdk.addresses import Addresses
 from trimtab.fleet.sdk.base import Base
 from trimtab.fleet.sdk.channels import ChannelClient
@@ -134,7 +134,7 @@ class Client:
         self._closing = True
         await self._background.end()
         await self._channels.leave()
-        leaving = (tasks.within(LEAVE_S, delivery.leave_all()) for delivery in self._routes.deliveries)
+        leaving = (tasks.within(LEAVE_S, delivery.finish()) for delivery in self._routes.deliveries)
         await asyncio.gather(*leaving, return_exceptions=True)
         connected = [opened for opened in self._wires if opened.nats.is_connected]
         await asyncio.gather(*(self._send_report(opened) for opened in connected), return_exceptions=True)
@@ -239,9 +239,8 @@ class Client:
         arguments.callback(callback)
 
         async def on_message(raw: Any) -> None:
-            result = callback(raw.data, (raw.headers or {}).get("Trimtab-Reason", ""))
-            if asyncio.iscoroutine(result):
-                await result
+            reason = (raw.headers or {}).get("Trimtab-Reason", "")
+            await callbacks.call(callback, (raw.data, reason), "the dead letters of topic %s failed", topic)
 
         await self._base.subscribe(subjects.dead(names.topic_name(topic)), on_message)
         await self._base.nats.flush()
@@ -341,7 +340,7 @@ class Client:
         while not self._closing:
             await asyncio.sleep(TICK_S)
             for subscription in self._routes.deliveries:
-                await subscription.tick()
+                subscription.tick()
             base = self._base.wire
             lost = lost + 1 if not base.nats.is_connected and len(self._addresses) > 1 else 0
             if lost * TICK_S >= REFUGE_S and (refuge is None or refuge.done()):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import nats.errors
 
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol import names, subjects
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,8 +39,8 @@ class Puller:
     ) -> None:
         self.broker = broker
         self.connection = connection
-        self._next = f"$JS.{broker}.API.CONSUMER.MSG.NEXT.{names.stream(topic)}.{durable}"
-        self._info = f"$JS.{broker}.API.CONSUMER.INFO.{names.stream(topic)}.{durable}"
+        self._next = subjects.consumer_next(broker, names.stream(topic), durable)
+        self._info = subjects.consumer_info(broker, names.stream(topic), durable)
         self._receive = receive
         self._sure = False  # whether the consumer is known to exist; a request to a missing one gets no answer
         self._finishing = self._abandoned = False

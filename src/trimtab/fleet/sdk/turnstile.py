@@ -8,7 +8,7 @@ import asyncio
 class Turnstile:
     """The gate. Callers must await ``enter`` only while ``busy`` is true, which is rare."""
 
-    __slots__ = ("_closed", "_queue", "_waiting", "busy")
+    __slots__ = ("__weakref__", "_closed", "_queue", "_waiting", "busy")
 
     def __init__(self, *, closed: bool = False) -> None:
         self.busy = closed

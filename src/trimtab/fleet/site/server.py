@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trimtab.errors import BadInput
 from trimtab.fleet.protocol import agent_verbs, hub_verbs, names, subjects
 from trimtab.fleet.protocol.coding import MAX_MESSAGE
+from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.fleet.protocol.subjects import ANY, EVERY
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ CLIENT_MAY: Final[dict[str, Any]] = {
             "_INBOX.>", "$MQTT.>", subjects.PROBE,
             *(request.subject(ANY) for request in agent_verbs.CLIENTS_MAY_ASK),
             *(request.subject() for request in hub_verbs.CLIENTS_MAY_ASK),
-            f"$JS.{names.HUB}.API.DIRECT.GET.results",
-            "$JS.*.API.CONSUMER.INFO.*.*", "$JS.*.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.>",
+            subjects.direct_get(names.HUB, RESULTS), subjects.consumer_info(ANY, ANY, ANY),
+            subjects.consumer_next(ANY, ANY, ANY), subjects.ACKNOWLEDGEMENTS,
         ]
     },
     "subscribe": {

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.fleet.protocol import subjects
 from trimtab.pipeline.nats.answers import NOT_FOUND, checked, code, passes, reason
 from trimtab.pipeline.nats.publishing import WINDOW_BYTES, UnacknowledgedMessages, frame
 from trimtab.pipeline.nats.reading import Consumer, Direct, NotAllowed, Rows
@@ -44,7 +45,7 @@ class JetStream:
     def __init__(self, server: Server, attempts: int = ATTEMPTS) -> None:
         self.server = server
         self._attempts = attempts
-        self.prefix = "$JS.API" if server.domain is None else f"$JS.{server.domain}.API"
+        self.prefix = subjects.jetstream(server.domain)
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         self._requests = 0  # requests so far; gives every request its own reply subject
         self.wire: Wire | None = None
