@@ -139,7 +139,7 @@ def test_a_second_keepers_change_is_told_and_then_taken_over():
         await keeper.write(CAM, at("b1"))
         await keeper._store.put(CAM, write_entry(at("b2")))
 
-        with pytest.raises(BadInput, match="changed by somebody else"):
+        with pytest.raises(BadInput, match="changed by another process"):
             await keeper.write(CAM, at("b3"))
         assert keeper.registry.topic("cam").broker == "b2"
         await keeper.write(CAM, at("b3"))
