@@ -231,7 +231,7 @@ def test_an_idle_brokers_traffic_is_the_fleets_own(fleet):
             if any(len(each) < 8 for each in newest):
                 return False
             shares = [sum(r.own_bytes for r in each) / sum(r.in_bytes + r.out_bytes for r in each) for each in newest]
-            return all(0.85 < share < 1.15 for share in shares)
+            return all(0.95 < share < 1.05 for share in shares)
 
         await until(mostly_own, 60.0)
 

@@ -84,6 +84,7 @@ class Agent:
         await self.connection.subscribe(subjects.change(subjects.EVERY), cb=self._changed)
         await self.connection.subscribe(subjects.raw(self.broker, subjects.EVERY), cb=self.clients.enter)
         await self.connection.flush()
+        await self._telemetry.start()
         await self._keep_up()
         await self.hosting.settle()
 

@@ -214,6 +214,11 @@ def server_request(identity: str, what: str) -> str:
     return f"$SYS.REQ.SERVER.{identity}.{what}"
 
 
+SERVER_STATISTICS: Final = (  # what nats-servers send each other, in their system account
+    "$SYS.SERVER.*.STATSZ", "$SYS.SERVER.ACCOUNT.*.CONNS", "$SYS.ACCOUNT.*.SERVER.CONNS",
+)  # fmt: skip
+
+
 # JetStream's own interface, in the domain of a hub or of a store.
 
 
