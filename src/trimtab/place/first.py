@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +38,8 @@ class FirstPlacement:
     rule: str = "roomiest"
     seed: int = 0
     _turn: int = 0
-    _recent: list[tuple[float, str]] = field(default_factory=list)  # when, and where
+    _recent: deque[tuple[float, str]] = field(default_factory=deque)  # when, and where; the oldest first
+    _lately: Counter[str] = field(default_factory=Counter)  # the same, counted by broker
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,9 +53,11 @@ class FirstPlacement:
         """A broker for a newcomer at that position, if there is any broker."""
         if not candidates:
             return None
-        self._recent = [each for each in self._recent if each[0] > now - SHOWS_S]
+        while self._recent and self._recent[0][0] <= now - SHOWS_S:
+            self._lately[self._recent.popleft()[1]] -= 1
         chosen = self._by_rule(sorted(candidates, key=lambda each: each.name), position)
         self._recent.append((now, chosen))
+        self._lately[chosen] += 1
         return chosen
 
     def _by_rule(self, candidates: list[Candidate], position: tuple[float, float] | None) -> str:
@@ -68,12 +72,11 @@ class FirstPlacement:
 
     def _roomiest(self, candidates: list[Candidate]) -> str:
         """One that came lately counts as much as a key does on average."""
-        lately = [where for _, where in self._recent]
         keys = sum(each.keys for each in candidates)
         average = max(sum(each.load for each in candidates) / max(keys, 1), 1.0)
 
         def level(each: Candidate) -> tuple[float, int, str]:
-            load = each.load + average * lately.count(each.name)
+            load = each.load + average * self._lately[each.name]
             return load / max(each.strength, 1e-9), each.keys, each.name
 
         return min(candidates, key=level).name
