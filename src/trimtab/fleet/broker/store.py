@@ -69,7 +69,9 @@ class Store:
         The copy goes on following the source.
         """
         config = _config(topic, replicas)
-        config.sources = [StreamSource(name=names.stream(topic), external=ExternalStream(api=f"$JS.{source}.API"))]
+        config.sources = [
+            StreamSource(name=names.stream(topic), external=ExternalStream(api=subjects.jetstream_api(source)))
+        ]
         with contextlib.suppress(NotFoundError):  # left by an earlier attempt
             await self.at(target).delete_stream(names.stream(topic))
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import nats.errors
 
 from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol.subjects import direct_get
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ async def latest(connection: Nats, stream: str, subjects: Sequence[str]) -> dict
         for at in range(0, len(subjects), LISTED):
             some = subjects[at : at + LISTED]
             question = json.dumps({"multi_last": some, "batch": len(some)}).encode()
-            await connection.publish(f"$JS.{names.HUB}.API.DIRECT.GET.{stream}", question, reply=inbox)
+            await connection.publish(direct_get(names.HUB, stream), question, reply=inbox)
             while True:
                 reply = await replies.next_msg(ANSWER_S)
                 headers = reply.headers or {}

@@ -222,6 +222,30 @@ def ledger(app: str, kind: str, name: str) -> str:
 # Subjects that nats-server defines.
 
 
+INBOXES: Final = "_INBOX.>"  # replies to requests
+MQTT: Final = "$MQTT.>"  # sessions and acknowledgements of MQTT clients
+ACKNOWLEDGEMENTS: Final = "$JS.ACK.>"  # of stored messages, by their readers
+
+
+def jetstream_api(domain: str | None) -> str:
+    """The prefix of requests to the JetStream of a domain: a broker's or the hub's; None for the connection's own."""
+    return "$JS.API" if domain is None else f"$JS.{domain}.API"
+
+
+def direct_get(domain: str, stream: str) -> str:
+    """Requests for stored messages of a stream by subject or sequence number."""
+    return f"{jetstream_api(domain)}.DIRECT.GET.{stream}"
+
+
+def next_message(domain: str, stream: str, consumer: str) -> str:
+    """Requests of a reader for its next messages."""
+    return f"{jetstream_api(domain)}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+
+
+def consumer_info(domain: str, stream: str, consumer: str) -> str:
+    return f"{jetstream_api(domain)}.CONSUMER.INFO.{stream}.{consumer}"
+
+
 def bucket_stream(bucket: str) -> str:
     """The stream that holds a key-value bucket."""
     return f"KV_{bucket}"

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trimtab.errors import BadInput
 from trimtab.fleet.protocol import agent_verbs, hub_verbs, names, subjects
 from trimtab.fleet.protocol.coding import MAX_MESSAGE
+from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.fleet.protocol.subjects import ANY, EVERY
 
 if TYPE_CHECKING:
@@ -40,17 +41,17 @@ CLIENT_MAY: Final[dict[str, Any]] = {
         "allow": [
             *(to(EVERY) for to in (subjects.deliver, subjects.work, subjects.door)),
             *(to(ANY, EVERY) for to in (subjects.home, subjects.keep)),
-            "_INBOX.>", "$MQTT.>", subjects.PROBE,
+            subjects.INBOXES, subjects.MQTT, subjects.PROBE,
             *(request.subject(ANY) for request in agent_verbs.CLIENTS_MAY_ASK),
             *(request.subject() for request in hub_verbs.CLIENTS_MAY_ASK),
-            f"$JS.{names.HUB}.API.DIRECT.GET.results",
-            "$JS.*.API.CONSUMER.INFO.*.*", "$JS.*.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.>",
+            subjects.direct_get(names.HUB, RESULTS), subjects.consumer_info(ANY, ANY, ANY),
+            subjects.next_message(ANY, ANY, ANY), subjects.ACKNOWLEDGEMENTS,
         ]
     },
     "subscribe": {
         "allow": [
-            subjects.deliver(EVERY), subjects.HEARD_RESULTS, subjects.dead(EVERY), subjects.change(EVERY), "_INBOX.>",
-            "$MQTT.>",
+            subjects.deliver(EVERY), subjects.HEARD_RESULTS, subjects.dead(EVERY), subjects.change(EVERY),
+            subjects.INBOXES, subjects.MQTT,
         ]
     },
 }  # fmt: skip
