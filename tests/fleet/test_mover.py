@@ -191,3 +191,28 @@ def test_stored_messages_that_are_not_all_at_the_target_are_not_given_up(monkeyp
         assert keeper.registry.topic("cam").broker == "b2"
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("phase", [Phase.PREPARING, Phase.HANDING_OVER, Phase.SWITCHING, Phase.ROLLING_BACK])
+def test_a_move_whose_source_and_target_are_dead_ends_and_its_key_can_be_placed_elsewhere(monkeypatch, phase):
+    monkeypatch.setattr(mover_module, "AGAIN_S", 0.0)
+
+    async def scenario():
+        keeper = keeper_of("b3", away=("b1", "b2"))
+        await keeper.write(topic_entry("cam"), Topic("cam", "b1", processor="a:b"))
+        mover, bucket = keeper.mover, Bucket()
+        await mover.load(bucket)
+        await mover._record(Move("m0", Key("topic", "cam", ""), "b1", "b2", stateful=True, phase=phase))
+        mover._records.clear()
+        await mover.load(bucket)
+        mover.resume()
+
+        await until(lambda: not mover.moving(Key("topic", "cam", "")), 5.0)
+        (record,) = mover.newest(9)
+        if phase in (Phase.HANDING_OVER, Phase.SWITCHING):  # the target was prepared, and is found dead later
+            assert (record.phase, keeper.registry.topic("cam").broker) == (Phase.DONE, "b2")
+        else:
+            assert (record.phase, keeper.registry.topic("cam").broker) == (Phase.ROLLED_BACK, "b1")
+        assert mover.plan(Key("topic", "cam", ""), "b3").takeover
+
+    asyncio.run(scenario())

@@ -1,9 +1,10 @@
-"""A keeper without a server: its bucket is a dictionary, and its connection only notes what is published."""
+"""A keeper without a server: its bucket is a dictionary, and nobody answers its requests."""
 
 from __future__ import annotations
 
 import time
 
+from nats.errors import NoRespondersError
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NoKeysError
 
 from trimtab.fleet.hub.keeper import Keeper
@@ -90,6 +91,9 @@ class Connection:
 
     async def purge_stream(self, stream: str, *, subject: str) -> None:
         self.purged.append((stream, subject))
+
+    async def request(self, subject: str, *_: object, **__: object) -> None:
+        raise NoRespondersError
 
     async def subscribe(self, subject: str, **_: object) -> None:
         self.subscribed.append(subject)

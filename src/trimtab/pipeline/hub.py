@@ -8,10 +8,11 @@ from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import wire
+from trimtab.fleet.protocol import subjects, wire
 from trimtab.fleet.protocol.admin_verbs import DeclareChannels
 from trimtab.fleet.protocol.entries import ChannelEntry
 from trimtab.fleet.protocol.streams import LEDGER
+from trimtab.fleet.protocol.subjects import ANY
 from trimtab.fleet.site.launch import admin_connection
 from trimtab.pipeline.feeds import streams_of
 from trimtab.pipeline.nats.wire import Server
@@ -53,7 +54,7 @@ async def _prepare(fleet: Fleet, app: App) -> None:
                     discard=DiscardPolicy.OLD,
                 ))  # fmt: skip
         await _make(connection, StreamConfig(
-            name=LEDGER, subjects=["ledger.*.*.*"], storage=StorageType.FILE, max_msgs_per_subject=1,
+            name=LEDGER, subjects=[subjects.ledger(ANY, ANY, ANY)], storage=StorageType.FILE, max_msgs_per_subject=1,
             allow_direct=True,
         ))  # fmt: skip
         channels = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.fleet.protocol.snapshots import messages
 from trimtab.fleet.protocol.streams import CONTROL, RESULTS, SUBSCRIPTIONS, TELEMETRY
+from trimtab.fleet.protocol.subjects import bucket_stream
 from trimtab.observe.snapshot import USAGE_S, Usage, packed
 from trimtab.pipeline import feeds, tables, telemetry
 from trimtab.pipeline.averages import TopicAverages
@@ -91,7 +92,7 @@ class Observer:
 
     def _has_controller(self, jetstream: JetStream) -> bool:
         """Whether a controller has renewed its lease since the last time."""
-        before, self._lease = self._lease, jetstream.info(f"KV_{CONTROL}").last
+        before, self._lease = self._lease, jetstream.info(bucket_stream(CONTROL)).last
         return before is not None and self._lease > before
 
     def _store_and_reset(self) -> None:

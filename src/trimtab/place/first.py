@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +38,8 @@ class FirstPlacement:
     rule: str = "roomiest"
     seed: int = 0
     _turn: int = 0
-    _recent: list[tuple[float, str]] = field(default_factory=list)  # time and broker of each recent choice
+    _recent: deque[tuple[float, str]] = field(default_factory=deque)  # time and broker of recent choices, oldest first
+    _lately: Counter[str] = field(default_factory=Counter)  # number of recent choices of each broker
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,9 +53,11 @@ class FirstPlacement:
         """A broker for a newcomer at that position, if there is any broker."""
         if not candidates:
             return None
-        self._recent = [(at, broker) for at, broker in self._recent if at > now - SHOWS_S]
+        while self._recent and self._recent[0][0] <= now - SHOWS_S:
+            self._lately[self._recent.popleft()[1]] -= 1
         chosen = self._by_rule(sorted(candidates, key=lambda candidate: candidate.name), position)
         self._recent.append((now, chosen))
+        self._lately[chosen] += 1
         return chosen
 
     def _by_rule(self, candidates: list[Candidate], position: tuple[float, float] | None) -> str:
@@ -68,12 +72,11 @@ class FirstPlacement:
 
     def _roomiest(self, candidates: list[Candidate]) -> str:
         """The broker with the lowest level. A recent newcomer counts as much as a key on average."""
-        recent = [broker for _, broker in self._recent]
         keys = sum(candidate.keys for candidate in candidates)
         average = max(sum(candidate.load for candidate in candidates) / max(keys, 1), 1.0)
 
         def level(candidate: Candidate) -> tuple[float, int, str]:
-            load = candidate.load + average * recent.count(candidate.name)
+            load = candidate.load + average * self._lately[candidate.name]
             return load / max(candidate.strength, 1e-9), candidate.keys, candidate.name
 
         return min(candidates, key=level).name

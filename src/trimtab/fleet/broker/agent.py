@@ -255,17 +255,22 @@ async def serve(config: Path) -> None:
         stop.set()
 
     options: dict[str, Any] = {"name": f"trimtab:agent:{broker}", "ca": ca, "wait_s": 30.0, "on_closed": closed}
-    connection = await wire.connect(content["urls"], "fleet", content["fleet"], **options)
     addresses = [content["urls"], *([url] for url in content["stores"])]
-    servers = [await wire.connect(urls, "system", content["system"], **options) for urls in addresses]
     about = coding.from_plain(content["about"], BrokerEntry)
-    agent = Agent(broker, connection, servers, about, config.with_name(REPLICA_FILE))
-    await agent.start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await agent.run(stop)
-    for opened in (connection, *servers):
-        await opened.close()
+    opened: list[Nats] = []
+    try:
+        opened.append(await wire.connect(content["urls"], "fleet", content["fleet"], **options))
+        for urls in addresses:
+            opened.append(await wire.connect(urls, "system", content["system"], **options))
+        connection, *servers = opened
+        agent = Agent(broker, connection, servers, about, config.with_name(REPLICA_FILE))
+        await agent.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await agent.run(stop)
+    finally:
+        for each in opened:
+            await wire.close(each)
 
 
 def main() -> None:

@@ -340,18 +340,22 @@ async def serve(home: Path, executors: int, settings: HubSettings) -> None:
     options: dict[str, Any] = {
         "name": "trimtab:keeper", "ca": fleet.tls.ca if fleet.tls else None, "wait_s": 30.0, "on_closed": closed,
     }  # fmt: skip
-    connection = await wire.connect([fleet.hub], "fleet", fleet.fleet, **options)
-    system = await wire.connect([fleet.hub], "system", fleet.system, **options)
-    keeper = Keeper(connection, executors, settings, system)
-    await keeper.start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    try:  # a loop that fails ends the keeper, and the supervisor starts it again
-        await tasks.run_until(stop, keeper.listen(), keeper.forget_the_absent())
+    opened: list[Nats] = []
+    try:
+        for user, password in (("fleet", fleet.fleet), ("system", fleet.system)):
+            opened.append(await wire.connect([fleet.hub], user, password, **options))
+        connection, system = opened
+        keeper = Keeper(connection, executors, settings, system)
+        await keeper.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        try:  # a loop that fails ends the keeper, and the supervisor starts it again
+            await tasks.run_until(stop, keeper.listen(), keeper.forget_the_absent())
+        finally:
+            await keeper.mover.stop()
     finally:
-        await keeper.mover.stop()
-    for opened in (connection, system):
-        await wire.close(opened)
+        for each in opened:
+            await wire.close(each)
 
 
 def main() -> None:

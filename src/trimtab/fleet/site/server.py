@@ -41,17 +41,17 @@ CLIENT_MAY: Final[dict[str, Any]] = {
         "allow": [
             *(to(EVERY) for to in (subjects.deliver, subjects.work, subjects.door)),
             *(to(ANY, EVERY) for to in (subjects.home, subjects.keep)),
-            "_INBOX.>", "$MQTT.>", subjects.PROBE,
+            subjects.INBOXES, subjects.MQTT, subjects.PROBE,
             *(request.subject(ANY) for request in agent_verbs.CLIENTS_MAY_ASK),
             *(request.subject() for request in hub_verbs.CLIENTS_MAY_ASK),
             subjects.direct_get(names.HUB, RESULTS), subjects.consumer_info(ANY, ANY, ANY),
-            subjects.consumer_next(ANY, ANY, ANY), subjects.ACKNOWLEDGEMENTS,
+            subjects.next_message(ANY, ANY, ANY), subjects.ACKNOWLEDGEMENTS,
         ]
     },
     "subscribe": {
         "allow": [
-            subjects.deliver(EVERY), subjects.HEARD_RESULTS, subjects.dead(EVERY), subjects.change(EVERY), "_INBOX.>",
-            "$MQTT.>",
+            subjects.deliver(EVERY), subjects.HEARD_RESULTS, subjects.dead(EVERY), subjects.change(EVERY),
+            subjects.INBOXES, subjects.MQTT,
         ]
     },
 }  # fmt: skip

@@ -45,7 +45,7 @@ class JetStream:
     def __init__(self, server: Server, attempts: int = ATTEMPTS) -> None:
         self.server = server
         self._attempts = attempts
-        self.prefix = subjects.jetstream(server.domain)
+        self.prefix = subjects.jetstream_api(server.domain)
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         self._requests = 0  # requests so far; gives every request its own reply subject
         self.wire: Wire | None = None
