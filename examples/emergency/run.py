@@ -1,4 +1,4 @@
-"""A city on the emergency application: people move, report and subscribe, and the age of their news is measured.
+"""A simulated city on the emergency application: people move, report and subscribe. The delay of results is measured.
 
 Start a fleet with the application first, and leave it running:  trimtab up --app examples/emergency/emergency.yaml
 """
@@ -33,13 +33,13 @@ COLUMNS = (
 @click.command()
 @click.option("--people", type=click.IntRange(1, 9_999), default=400, show_default=True)
 @click.option("--seconds", type=click.FloatRange(1.0, 86_400.0), default=120.0, show_default=True,
-              help="How long reports are published; the last executions are waited for.")  # fmt: skip
+              help="Time during which reports are published, without the wait for the last executions.")  # fmt: skip
 @output.seed_option
 @click.option("--out", default="out/emergency", show_default=True, type=click.Path(file_okay=False, path_type=Path))
 @home_option
 @output.json_option
 def main(people: int, seconds: float, seed: int, out: Path, home: str | None, as_json: bool) -> None:
-    """Let a city of people live on the fleet, and print how old their news are when they come."""
+    """Run a simulated city on the fleet, and print the delay of its notifications."""
     console = Console(stderr=True)
     with Live(console=console, transient=True, auto_refresh=False) as live:
 
@@ -56,14 +56,16 @@ def main(people: int, seconds: float, seed: int, out: Path, home: str | None, as
         return
     note = (
         f"Times are from a report's publication to its delivery. The people share {outcome.clients} clients, and rows "
-        "count once for each client.\nMissing are rows that should have come, where a subscription's parameters alone "
-        f"say which.\nplot: {plot}"
+        "count once for each client.\nMissing rows are counted for channels whose expected rows follow from a "
+        f"subscription's parameters alone.\nplot: {plot}"
     )
-    output.print_table(title(outcome), COLUMNS, [row(*each) for each in outcome.channels.items()], note=note)
+    output.print_table(
+        title(outcome), COLUMNS, [row(name, figures) for name, figures in outcome.channels.items()], note=note
+    )
 
 
 def shown(outcome: Outcome) -> Table:
-    return output.table(title(outcome), COLUMNS, [row(*each) for each in outcome.channels.items()])
+    return output.table(title(outcome), COLUMNS, [row(name, figures) for name, figures in outcome.channels.items()])
 
 
 def title(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""What the commands that talk to a running fleet share."""
+"""Common parts of the commands that connect to a running fleet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ home_option = click.option(
     type=click.Path(file_okay=False),
     help=f"The fleet's folder [default: ${HOME_VARIABLE}, else {DEFAULT_HOME}].",
 )
-reason_option = click.option("--reason", default="", help="Why, for the record.")
+reason_option = click.option("--reason", default="", help="Reason, for the record.")
 
 
 def home_of(home: str | None) -> Path:
@@ -41,8 +41,8 @@ def with_operator(home: str | None, work: Callable[[Operator], Coroutine[Any, An
 
 
 @contextmanager
-def steps_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+def steps_bar(description: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """A progress bar for steps that an operator follows."""
     with output.progress(quiet=quiet) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda over, of: bar.update(task, completed=over, total=of)
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,4 +1,4 @@
-"""``trimtab policies``: which policies there are, and their knobs."""
+"""``trimtab policies``: lists the policies and their knobs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def policies(name: str | None, family: str | None, as_json: bool) -> None:
     if name is None:
         names = policies_of(family)
         if as_json:
-            output.print_json([_as_json(each) for each in names])
+            output.print_json([_as_json(policy) for policy in names])
         else:
-            rows = [(each, about(each)[0], _defaults(each)) for each in names]
+            rows = [(policy, about(policy)[0], _defaults(policy)) for policy in names]
             columns = ["policy", "what it does", "knobs and defaults"]
             output.print_table("policies", columns, rows, left=(0, 1, 2), wrap=(1, 2))
         return

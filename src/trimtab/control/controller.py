@@ -7,9 +7,9 @@ import contextlib
 import logging
 import secrets
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import nats.errors
 
 from trimtab.control import requests
@@ -17,17 +17,34 @@ from trimtab.control.decide import NoPlan, warm_up
 from trimtab.control.fleet_view import FleetView
 from trimtab.control.goals.evenness import policy_named
 from trimtab.control.lease import RENEW_S, LeaderLease
-from trimtab.control.outcome import Outcome
-from trimtab.control.plan import Levels, Plan
+from trimtab.control.memory import ControllerState
 from trimtab.control.plan_runner import PlanRunner
-from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
-from trimtab.control.question import Question
 from trimtab.control.record import Record
 from trimtab.control.service import ControlService
+from trimtab.control.verdict import Verdict
 from trimtab.errors import AlreadyThere, BadInput, Moving, NoAnswer, Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
-from trimtab.fleet.protocol.admin_verbs import ListMoves, MoveOrder, StartMoves
+from trimtab.fleet.protocol.admin_verbs import (
+    ControllerStatus,
+    ListMoves,
+    MoveOrder,
+    PlacedLink,
+    PlaceLinks,
+    StartMoves,
+)
+from trimtab.fleet.protocol.plans import (
+    FAILED,
+    LINKS_PLACED,
+    MOVED,
+    MOVING,
+    WAITING,
+    Levels,
+    Outcome,
+    Plan,
+    Progress,
+    Question,
+)
 from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.migrate.move import Phase
 from trimtab.model.key import counted
@@ -45,6 +62,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.controller")
 TICK_S: Final = 0.2  # interval at which moves, the lease and the list of live brokers are checked
 OVER: Final = {str(phase) for phase in Phase if phase.over}
+LINKS: Final = 200  # links in one request
+LINKS_S: Final = 30.0
 
 
 class Controller:
@@ -66,6 +85,7 @@ class Controller:
         self.leads = False
         self.paused = ""  # the reason; empty while it is not paused
         self._begins_paused = paused
+        self._status: ControllerStatus | None = None  # as it was when the present decision began
         self.deciding = asyncio.Lock()  # held by the loop or by a request while it decides
         self._subscriptions: list[Subscription] = []
 
@@ -97,8 +117,12 @@ class Controller:
 
     async def _renew(self) -> None:
         while True:
-            with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+            try:
                 await tasks.within(RENEW_S * 2, self._lease.try_to_hold())
+            except (nats.errors.Error, TimeoutError, OSError):
+                pass  # the hub is away; the lease runs out by itself
+            except Exception:  # renewals must go on, or no controller ever leads again
+                log.exception("the lease could not be renewed")
             await asyncio.sleep(RENEW_S)
 
     def _report(self, sentence: str) -> None:
@@ -109,9 +133,10 @@ class Controller:
     async def _turn(self) -> None:
         if self._lease.held != self.leads:
             await self._unsubscribe()
+            self.leads = False
             if self._lease.held:
                 await self._take_over()
-            self.leads = self._lease.held
+                self.leads = True  # a lease lost meanwhile is noticed in the next turn
         if not self.leads:
             self._report(
                 "standing by: another controller leads" if self._connection.is_connected else "waiting for the hub"
@@ -126,12 +151,12 @@ class Controller:
         """Resume the previous leader's work: its unfinished plan, if that still helps, and its memory of moves."""
         state = await self.record.take_over(self.name)
         numbers = await self.record.numbers()
-        progress = Progress.from_json(state["progress"]) if state.get("progress") else None
+        progress = state.progress
         self.runner = PlanRunner(self.settings, max([*numbers, 0]), progress)
-        self.runner.loop.remember(state.get("memory", {}))
+        self.runner.loop.remember(state.memory)
         if numbers:
             await self._close_last_decision(numbers[-1], progress)
-        self.paused = state.get("paused") or ("from the start" if self._begins_paused else "")
+        self.paused = state.paused or ("from the start" if self._begins_paused else "")
         self._begins_paused = False
         self._subscriptions += await wire.serve(self._connection, ControlService(self).handlers())
         self._report(f"{self.name} leads" + (", and goes on with a plan" if progress else ""))
@@ -146,18 +171,16 @@ class Controller:
         That leader died either before the plan began, or after the plan had ended and before its result was measured.
         """
         decision = await self.record.decision(number)
-        if not decision["plan"] or (progress is not None and progress.plan.number == number):
+        plan, outcome = decision.plan, decision.outcome
+        if plan is None or (progress is not None and progress.plan.number == number):
             return
-        if not decision["outcome"]:
-            plan = Plan.from_json(decision["plan"])
+        if outcome is None:
             dropped = Progress(plan, plan.at, ended=plan.at)
-            dropped.drop("its controller died before it began")
-            await self.record.record_outcome(number, dropped.outcome())
-        elif "helped" not in decision["outcome"]:
-            unmeasured = Outcome(
-                Plan.from_json(decision["plan"]), 0.0, unmeasured="the controller that made it died before"
-            )
-            await self.record.record_outcome(number, decision["outcome"] | unmeasured.as_json())
+            dropped.drop("its controller died before the plan began")
+            await self.record.record_outcome(number, Outcome.of(dropped))
+        elif outcome.helped is msgspec.UNSET:
+            verdict = Verdict(plan, 0.0, unmeasured="its controller died before the measurement")
+            await self.record.record_outcome(number, verdict.added_to(outcome))
 
     # Measuring and deciding.
 
@@ -175,11 +198,15 @@ class Controller:
             await self._rehome_without_measurement(self.fleet)
             self._report("waiting for a measurement of the fleet: is the pipeline running? (trimtab pipeline)")
             return
-        # In a thread, because the lease must be renewed meanwhile.
+        # In a thread, because the lease must be renewed and the status be answered meanwhile.
         runner = self.runner
-        decision = await asyncio.to_thread(
-            runner.look, time.time(), view, paused=bool(self.paused), cordoned=self.fleet.cordoned
-        )
+        self._status = self.status()
+        try:
+            decision = await asyncio.to_thread(
+                runner.look, time.time(), view, paused=bool(self.paused), cordoned=self.fleet.cordoned
+            )
+        finally:
+            self._status = None
         self.refuse_if_another_leads()
         await self._verify()
         if decision is not None and runner.loop.question is not None:
@@ -196,7 +223,8 @@ class Controller:
     async def _rehome_without_measurement(self, fleet: FleetState) -> None:
         """Re-home the keys of dead brokers, the same number of keys to each live broker: loads are unknown without a
         measurement."""
-        plan = requests.by_number(time.time(), fleet.movable(), fleet.open())
+        alive = set(fleet.alive)
+        plan = requests.by_number(time.time(), fleet.movable(), lambda broker: broker not in alive, fleet.open())
         progress = self.runner.progress
         pending = {step.key for step in [*progress.of(WAITING), *progress.of(MOVING)]} if progress else set()
         if plan is not None and not all(step.key in pending for step in plan.steps):
@@ -204,7 +232,7 @@ class Controller:
 
     async def begin_by_hand(self, plan: Plan) -> Plan:
         """Carry out a plan that was not decided from a measurement."""
-        plan = replace(plan, number=self.runner.loop.number + 1)
+        plan = msgspec.structs.replace(plan, number=self.runner.loop.number + 1)
         self.runner.loop.number = plan.number
         question = Question(plan.number, plan.at, plan.reasons, plan.policy, 0, 0.0, len(plan.steps))
         await self.record.record_decision(None, question, plan)
@@ -215,9 +243,9 @@ class Controller:
         """Record the measured outcomes of ended plans."""
         verdicts = self.runner.loop.verdicts
         while verdicts:
-            outcome = verdicts[0]
-            recorded = (await self.record.decision(outcome.plan.number))["outcome"] or {}
-            await self.record.record_outcome(outcome.plan.number, recorded | outcome.as_json())
+            verdict = verdicts[0]
+            number = verdict.plan.number
+            await self.record.record_outcome(number, verdict.added_to((await self.record.decision(number)).outcome))
             verdicts.pop(0)
 
     def refuse_if_another_leads(self) -> None:
@@ -243,8 +271,7 @@ class Controller:
         for replaced in list(self.runner.trailing):
             await self._follow_up(replaced)
             if replaced.over:
-                recorded = (await self.record.decision(replaced.plan.number))["outcome"] or {}
-                await self.record.record_outcome(replaced.plan.number, recorded | replaced.outcome())
+                await self._record_end(replaced)
                 self.runner.trailing.remove(replaced)
         progress = self.runner.progress
         if progress is None:
@@ -256,33 +283,58 @@ class Controller:
             latencies = [usage.latency_ms for usage in self._view.usage.values()]
             self.runner.throttle.adjust(max(latencies, default=0.0), self._view.at)
         due = self.runner.due(paused=bool(self.paused))
-        for row in due:
-            if not self._lease.held:
-                return
-            await self._order(progress, row)
-        if due:
+        if due and self._lease.held:
+            await self._order(progress, due)
             await self.save()
         if (ended := self.runner.finished()) is not None:
+            links = await self._place_links(ended)
             ended.ended = time.time()
-            await self._record_end(ended)  # if the write fails, the next turn tries again
+            await self._record_end(ended, links)  # if the write fails, the next turn tries again
+            self._report_end(ended)
             self.runner.end(time.time())
             await self.save()
 
-    async def _order(self, progress: Progress, row: int) -> None:
-        step = progress.plan.steps[row]
+    async def _order(self, progress: Progress, rows: list[int]) -> None:
+        """Begin these steps in one request; if that is refused, one by one, so that only the refused steps fail."""
         try:
-            order = StartMoves([MoveOrder(step.key, step.target)])
-            progress.moves[row] = (await wire.ask(self._connection, order, 10.0)).moves[0]
-            state = MOVING
+            ids = await self._start(progress, rows)
         except NoAnswer:  # the keeper is being restarted
             raise
-        except Moving:  # another order moves this key; the step is tried again when that move is over
-            return
+        except Moving:  # another order moves the key; the step is tried again when that move is over
+            state, ids = WAITING, [""]
         except AlreadyThere:
-            state = MOVED
+            state, ids = MOVED, [""]
         except (BadInput, Unreachable):
-            state = FAILED
-        self.runner.set_state(time.time(), row, state)
+            state, ids = FAILED, [""]
+        else:
+            state = MOVING
+        if state != MOVING and len(rows) > 1:
+            for row in rows:
+                await self._order(progress, [row])
+            return
+        for row, move in zip(rows, ids, strict=True):
+            if state != WAITING:
+                progress.moves[row] = move
+                self.runner.set_state(time.time(), row, state)
+
+    async def _start(self, progress: Progress, rows: list[int]) -> list[str]:
+        steps = [progress.plan.steps[row] for row in rows]
+        order = StartMoves([MoveOrder(step.key, step.target) for step in steps])
+        return (await wire.ask(self._connection, order, 10.0)).moves
+
+    async def _place_links(self, progress: Progress) -> str:
+        """Admit and refuse the links of a plan whose steps are over. Returns LINKS_PLACED, or why not."""
+        links = [PlacedLink(link.client, link.topic, link.target) for link in progress.plan.links]
+        if progress.stopped or not links:
+            return progress.stopped if links else ""
+        try:
+            for at in range(0, len(links), LINKS):
+                await wire.ask(self._connection, PlaceLinks(links[at : at + LINKS]), LINKS_S)
+        except NoAnswer:  # the keeper is being restarted; the next turn tries again
+            raise
+        except (BadInput, Unreachable) as error:
+            return str(error)
+        return LINKS_PLACED
 
     async def _follow_up(self, progress: Progress) -> None:
         rows = progress.rows(MOVING)
@@ -296,9 +348,14 @@ class Controller:
             if phase in OVER:
                 self.runner.set_state(time.time(), row, MOVED if phase == str(Phase.DONE) else FAILED, progress)
 
-    async def _record_end(self, progress: Progress) -> None:
-        await self.record.record_outcome(progress.plan.number, progress.outcome())
-        self._report_end(progress)
+    async def _record_end(self, progress: Progress, links: str = "") -> None:
+        """Write what has become of a plan's steps; a verdict that was written before stays."""
+        before = (await self.record.decision(progress.plan.number)).outcome
+        outcome = Outcome.of(progress, links)
+        if before is not None and before.helped is not msgspec.UNSET:
+            steps = ("states", "moves", "began", "ended", "stopped", "links")
+            outcome = msgspec.structs.replace(before, **{name: getattr(outcome, name) for name in steps})
+        await self.record.record_outcome(progress.plan.number, outcome)
 
     def _report_end(self, progress: Progress) -> None:
         moved, failed = progress.count(MOVED), progress.count(FAILED)
@@ -306,21 +363,21 @@ class Controller:
         self._report(f"plan {progress.plan.number}: {moved:,} moved, {failed:,} failed{reason}")
 
     async def save(self) -> None:
-        await self.record.write_state(self.state())
+        status = msgspec.structs.asdict(self.status())
+        await self.record.write_state(ControllerState(**status, memory=self.runner.loop.memory(time.time())))
 
-    def state(self) -> dict[str, Any]:
+    def status(self) -> ControllerStatus:
+        """While a decision is made in its thread, the status from before: the loop is in use there."""
+        if self._status is not None:
+            return self._status
         view, loop, progress = self._view, self.runner.loop, self.runner.progress
-        return {
-            "leader": self.name, "at": time.time(), "says": self._last_status,
-            "policy": self.settings.policy,
-            "paused": self.paused, "findings": [str(finding) for finding in loop.findings], "why_not": loop.why_not,
-            "measured": view.at if view else None,
-            "waiting": self.fleet.waiting() if self.fleet else {},
-            "cordoned": sorted(self.fleet.cordoned) if self.fleet else [],
-            "load": Levels.of(view.load()).as_json() if view else None,
-            "brokers": dict(zip(view.brokers, view.load().per_broker.tolist(), strict=True)) if view else {},
-            "at_once": self.runner.throttle.at_once,
-            "progress": progress.as_json() if progress else None,
-            "left_s": progress.left_s(time.time()) if progress else None,
-            "memory": loop.memory(time.time()),
-        }  # fmt: skip
+        return ControllerStatus(
+            leader=self.name, at=time.time(), says=self._last_status, policy=self.settings.policy, paused=self.paused,
+            findings=[str(finding) for finding in loop.findings], why_not=loop.why_not,
+            measured=view.at if view else None, load=Levels.of(view.load()) if view else None,
+            brokers=dict(zip(view.brokers, view.load().per_broker.tolist(), strict=True)) if view else {},
+            at_once=self.runner.throttle.at_once, progress=progress,
+            left_s=progress.left_s(time.time()) if progress else None, leaving=sorted(loop.leaving),
+            waiting=self.fleet.waiting() if self.fleet else {},
+            cordoned=sorted(self.fleet.cordoned) if self.fleet else [],
+        )  # fmt: skip

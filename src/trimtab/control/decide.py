@@ -12,10 +12,9 @@ import numpy as np
 
 from trimtab.control.goals import GOALS
 from trimtab.control.goals.served import settled
-from trimtab.control.plan import LOAD, Binding, Levels, Plan, Step
-from trimtab.control.question import Question
 from trimtab.control.resources import binding_candidates, forecast
 from trimtab.control.view import View
+from trimtab.fleet.protocol.plans import LOAD, Binding, Levels, Plan, Question, Step
 from trimtab.model.ids import Ids
 from trimtab.model.key import RoutingTable
 from trimtab.model.placement import UNPLACED
@@ -62,14 +61,18 @@ def _change(view: View, question: Question) -> Change | str:
     goals = GOALS[:1] if question.only_lost or question.most <= 0 else GOALS
     accepted: list[Change] = []
     why = "every key is at a broker that is alive"
+    if question.most <= 0 and not question.only_lost:
+        why = "the budget allows no move, and " + why
     for at in reversed(range(len(goals))):
         refused, vetoed = "", ""
+        if goals[at].name in question.resting:
+            continue
         for proposal in goals[at].propose(view, start, question):
             if isinstance(proposal, str):
                 refused = refused or proposal
                 continue
             first = lost if at else lost[:0]  # keys that have no broker; the first goal's own proposal has them already
-            change = replace(proposal, movers=np.concatenate([first, proposal.movers]))
+            change = replace(proposal, movers=np.concatenate([first, proposal.movers]), goal=goals[at].name)
             veto = next(filter(None, (goal.accept(view, change.placement, question) for goal in goals[:at])), "")
             if veto:
                 vetoed = vetoed or veto
@@ -87,20 +90,21 @@ def _plan(view: View, whole: View, part: View, change: Change, question: Questio
     for row in change.movers.tolist():
         key, target = part.keys[row], part.brokers[change.placement[row]]
         source = view.broker_of(key)
-        steps.append(Step(key, source if source in alive else "", target))
+        steps.append(Step.of(key, source if source in alive else "", target))
     then = whole.placed({step.key: step.target for step in steps})
     before, predicted = Levels.of(view.load()), Levels.of(whole.load(then))
     binding = None if question.only_lost else bound_by(whole, question, then)
     return Plan(
         question.number, question.at, question.reasons, change.policy, tuple(steps), before, predicted, change.left,
-        binding,
+        binding, change.goal,
     )  # fmt: skip
 
 
 def bound_by(view: View, question: Question, then: Rows) -> Binding:
-    """The scarcest resource: the one to be relieved, if there is one, else evenness."""
-    candidates = binding_candidates(view, question.overload, question.messages)
-    resource = next(candidate for candidate in candidates if candidate.name == (question.relieve or LOAD))
+    """The scarcest resource: the one that a goal aims at, if there is one, else evenness."""
+    limits = binding_candidates(view, question.overload, question.messages)
+    candidates = {resource.name: resource for resource in limits}
+    resource = candidates[next((aim for aim in question.aims.values() if aim in candidates), LOAD)]
     now, after = resource.share(), resource.share(forecast(view, resource, then))
     row = int(np.argmax(now))
     return Binding(resource.name, view.brokers[row], float(now[row]), float(after[row]))

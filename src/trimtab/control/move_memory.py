@@ -5,34 +5,26 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from trimtab.model.key import Key
+from trimtab.control.memory import MovedKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from trimtab.control.plan import Step
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
+    from trimtab.fleet.protocol.plans import Step
+    from trimtab.model.key import Key
 
 FORGET: Final = 16  # a move is forgotten after this many ``cool_s``
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """A key that a plan has moved."""
-
-    times: int  # moves in a row
-    last: float  # time of the last move
-    to: str
 
 
 @dataclass(slots=True)
 class MoveMemory:
     settings: Settings
     _recent: deque[float] = field(default_factory=deque)  # times of moves
-    _moved: dict[Key, _Moved] = field(default_factory=dict)  # the oldest first
+    _moved: dict[Key, MovedKey] = field(default_factory=dict)  # the oldest first
     _targets: dict[Key, str] = field(default_factory=dict)  # target of the last planned move of each key
     _last_brokers: Mapping[Key, str] = field(default_factory=dict)  # brokers of keys at the last look
 
@@ -44,7 +36,12 @@ class MoveMemory:
                 self._recent.append(now)
                 record = self._moved.pop(step.key, None)
                 again = record is not None and record.to == step.source and now - record.last <= self._forget_s
-                self._moved[step.key] = _Moved(record.times + 1 if record and again else 1, now, step.target)
+                times = record.times + 1 if record is not None and again else 1
+                self._moved[step.key] = MovedKey(*step.key, times, now, step.target)
+
+    def ordered(self, step: Step) -> None:
+        """A plan has begun this move: from now on the key may be seen at its target."""
+        self._targets[step.key] = step.target
 
     def used(self, now: float) -> int:
         """Moves within the last ``budget_s``."""
@@ -88,12 +85,10 @@ class MoveMemory:
         """Every key may move again."""
         self._moved.clear()
 
-    def as_json(self, now: float) -> dict[str, Any]:
-        return {
-            "moved": [[*key, record.times, record.last, record.to] for key, record in self._moved.items()],
-            "recent": [at for at in self._recent if at > now - self.settings.budget_s],
-        }
+    def stored(self, now: float) -> tuple[list[MovedKey], list[float]]:
+        """The keys that plans have moved, and the times of moves within the budget's window."""
+        return list(self._moved.values()), [at for at in list(self._recent) if at > now - self.settings.budget_s]
 
-    def restore(self, values: dict[str, Any]) -> None:
-        self._moved = {Key(*row[:3]): _Moved(*row[3:]) for row in values.get("moved", ())}
-        self._recent = deque(values.get("recent", ()))
+    def restore(self, moved: Iterable[MovedKey], recent: Iterable[float]) -> None:
+        self._moved = {record.key: record for record in moved}
+        self._recent = deque(recent)

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from trimtab.control.loop import Loop
-from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
 from trimtab.control.throttle import FIRST, Throttle
+from trimtab.fleet.protocol.plans import FAILED, MOVED, MOVING, WAITING, Progress
 from trimtab.model.placement import UNPLACED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from trimtab.control.decide import NoPlan
-    from trimtab.control.plan import Plan
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
+    from trimtab.fleet.protocol.plans import Plan
 
 EXECUTORS: Final = 64
 
@@ -44,7 +44,7 @@ class PlanRunner:
             return self.loop.step(now, view, paused=paused, cordoned=cordoned)
         left = [*progress.of(WAITING), *progress.of(MOVING)]
         if not progress.by_hand and progress.count(WAITING) and not self.loop.still_helps(view, progress.plan, left):
-            progress.drop("the rest of it would no longer help")
+            progress.drop("its remaining steps would no longer help")
         pending = {step.key for step in left}
         lost = (view.keys[row] for row in np.flatnonzero(view.current == UNPLACED).tolist())
         rehoming = all(key in pending for key in lost)
@@ -54,10 +54,11 @@ class PlanRunner:
         """Start a plan. Returns the plan that it replaces, if one was under way."""
         replaced = self.progress
         if replaced is not None:  # keys of a dead broker go first, and the others are planned anew
-            replaced.drop("a broker is not alive, and its keys go first")
+            replaced.drop("the keys of a dead broker go first")
             self._end(now, replaced)
             self.trailing.append(replaced)
         self.progress = Progress(plan, now, by_hand)
+        self.loop.began()
         lost = any(not step.source for step in plan.steps)  # keys without a broker have no deliveries to slow down
         self.throttle = Throttle(self.settings.latency_ms, EXECUTORS, EXECUTORS if lost else FIRST)
         return replaced
@@ -78,6 +79,8 @@ class PlanRunner:
         progress = of or self.progress
         assert progress is not None
         progress.states[row] = state
+        if state == MOVING:
+            self.loop.moves.ordered(progress.plan.steps[row])
         if state == MOVED:
             self.loop.moved(now, [progress.plan.steps[row]])
 

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 from nats.js.api import Header
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 
 from trimtab.control.decide import NoPlan
-from trimtab.control.plan import Plan
+from trimtab.control.memory import ControllerState
 from trimtab.control.replay import replay
-from trimtab.errors import Unreachable
+from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet.operator.decision_log import DecisionLog
 from trimtab.fleet.operator.measurements import newest_snapshot
 from trimtab.fleet.protocol import coding, subjects
-from trimtab.fleet.protocol.plans import DecisionMade
+from trimtab.fleet.protocol.plans import Decision, DecisionMade, Outcome, Plan, Question, Routed
 from trimtab.observe.snapshot import in_parts
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
     from nats.js.kv import KeyValue
 
-    from trimtab.control.question import Question
     from trimtab.control.view import View
     from trimtab.observe.snapshot import Snapshot
 
+log = logging.getLogger("trimtab.controller")
 STATE: Final = "state"  # key of the controller's present state
 
 
@@ -47,34 +49,39 @@ class Record:
 
     # State.
 
-    async def take_over(self, leader: str) -> dict[str, Any]:
+    async def take_over(self, leader: str) -> ControllerState:
         """Name ``leader`` in the state and return the previous leader's state. Its later writes are refused."""
         while True:
-            state = await self._read()
+            state, revision = await self._read()
             with contextlib.suppress(KeyWrongLastSequenceError):
-                await self._replace(state | {"leader": leader})
+                await self._replace(msgspec.structs.replace(state, leader=leader), revision)
                 return state
 
-    async def write_state(self, state: dict[str, Any]) -> None:
+    async def write_state(self, state: ControllerState) -> None:
+        """Refused with ``Unreachable`` once another controller has taken over."""
         try:
-            await self._replace(state)
+            await self._replace(state, self._revision)
         except KeyWrongLastSequenceError:
-            stored = await self._read()
-            if stored.get("leader") != state["leader"]:
-                raise Unreachable(f"{stored.get('leader')} has taken over from {state['leader']}") from None
-            await self._replace(state)  # the previous write had succeeded, and its reply was lost
+            stored, revision = await self._read()
+            if stored.leader != state.leader:
+                raise Unreachable(f"{stored.leader} has taken over from {state.leader}") from None
+            await self._replace(state, revision)  # the previous write had succeeded, and its reply was lost
 
-    async def _read(self) -> dict[str, Any]:
+    async def _read(self) -> tuple[ControllerState, int]:
+        """The stored state and its revision. A state that another version wrote counts as none."""
         try:
             entry = await self._bucket.get(STATE)
         except KeyNotFoundError:
-            self._revision = 0
-            return {}
-        self._revision = entry.revision or 0
-        return coding.decode(entry.value or b"{}", dict[str, Any])
+            return ControllerState(), 0
+        try:
+            state = coding.decode(entry.value or b"{}", ControllerState)
+        except BadInput as error:
+            log.warning("the stored state of the previous leader is not used: %s", error)
+            state = ControllerState()
+        return state, entry.revision or 0
 
-    async def _replace(self, state: dict[str, Any]) -> None:
-        self._revision = await self._bucket.update(STATE, coding.encode(state), last=self._revision)
+    async def _replace(self, state: ControllerState, revision: int) -> None:
+        self._revision = await self._bucket.update(STATE, coding.encode(state), last=revision)
 
     # Decisions.
 
@@ -89,25 +96,25 @@ class Record:
         parts = {subjects.decision_part(number, attempt, at): part for at, part in enumerate(in_parts(data))}
         for subject, part in parts.items():
             await jetstream.publish(subject, part)
-        record = {
-            "question": question.as_json(), "routing": view.routing.as_json() if view else None,
-            "alive": list(view.brokers) if view else [], "parts": list(parts),
-            "plan": decision.as_json() if isinstance(decision, Plan) else None,
-            "why_not": decision.why if isinstance(decision, NoPlan) else "",
-        }  # fmt: skip
+        record = DecisionMade(
+            question=question,
+            routing=Routed.of(view.routing) if view is not None else None,
+            alive=list(view.brokers) if view is not None else [],
+            parts=list(parts),
+            plan=decision if isinstance(decision, Plan) else None,
+            why_not=decision.why if isinstance(decision, NoPlan) else "",
+        )
         await jetstream.publish(
             subjects.decision_made(number),
-            coding.encode(coding.from_plain(record, DecisionMade)),
+            coding.encode(record),
             headers={Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: "0"},
         )
 
-    async def record_outcome(self, number: int, outcome: dict[str, Any]) -> None:
+    async def record_outcome(self, number: int, outcome: Outcome) -> None:
         await self._connection.jetstream().publish(subjects.decision_outcome(number), coding.encode(outcome))
 
-    async def decision(self, number: int) -> dict[str, Any]:
-        """A decision and its outcome, as the JSON that ``Plan.from_json`` and ``Question.from_json`` read."""
-        record: dict[str, Any] = coding.plain(await self._log.decision(number))
-        return record
+    async def decision(self, number: int) -> Decision:
+        return await self._log.decision(number)
 
     async def numbers(self) -> list[int]:
         """Numbers of all decisions that are kept, the oldest first."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from trimtab.control.goals.evenness import policy_named
-from trimtab.control.plan import Levels, Plan, Step
-from trimtab.control.progress import MOVED
-from trimtab.control.question import Question
 from trimtab.errors import BadInput
+from trimtab.fleet.protocol.plans import LINKS_PLACED, MOVED, Levels, Outcome, Plan, Question, Step
 from trimtab.model.key import counted
 from trimtab.place.knobs import typed
 from trimtab.place.registry import full_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
@@ -61,39 +59,54 @@ def empty(number: int, at: float, settings: Settings, broker: str, reason: str |
     return Question(number, at, reasons, settings.policy, settings.seed, 0.0, 0, only_lost=True, leaving=broker)
 
 
-def back(at: float, view: View, plan: Plan, outcome: Mapping[str, Any], reason: str | None) -> Plan:
-    """A plan that returns the keys that ``plan`` moved to their sources. Keys that have moved again since then stay."""
-    brokers = set(view.brokers)
+def back(at: float, view: View, placed: Mapping[Key, str], plan: Plan, outcome: Outcome, reason: str | None) -> Plan:
+    """A plan that returns the keys that ``plan`` moved to their sources, and the links that it admitted or refused.
+
+    ``placed`` has the present broker of every key. Keys that have moved again since then stay.
+    """
+    alive = set(view.brokers)
     steps = tuple(
-        Step(step.key, step.target, step.source)
-        for step, state in zip(plan.steps, outcome["states"], strict=True)
-        if state == MOVED and step.source in brokers and view.broker_of(step.key) == step.target
+        step.back
+        for step, state in zip(plan.steps, outcome.states, strict=True)
+        if state == MOVED and step.source in alive and placed.get(step.key) == step.target
     )
-    if not steps:
+    links = tuple(
+        link.back
+        for link in plan.links
+        if outcome.links == LINKS_PLACED and placed.get(link.key, "") == link.target
+        and (not link.source or link.source in alive)
+    )  # fmt: skip
+    if not steps and not links:
         raise BadInput(f"nothing that plan {plan.number} has moved can go back: it is gone, or its broker is not alive")
     reasons = because(f"plan {plan.number} is taken back", reason)
-    return by_hand(at, view, steps, reasons, "roll back")
+    return by_hand(at, view, steps, reasons, "roll back", links)
 
 
-def by_hand(at: float, view: View | None, steps: tuple[Step, ...], reasons: tuple[str, ...], policy: str) -> Plan:
+def by_hand(
+    at: float, view: View | None, steps: tuple[Step, ...], reasons: tuple[str, ...], policy: str,
+    links: tuple[Step, ...] = (),
+) -> Plan:  # fmt: skip
     """A plan with given steps. Without a view, its levels are zero."""
-    if view is None:
-        return Plan(0, at, reasons, policy, steps, NOTHING, NOTHING)
-    then = view.placed({step.key: step.target for step in steps})
-    return Plan(0, at, reasons, policy, steps, Levels.of(view.load()), Levels.of(view.load(then)))
+    before = predicted = NOTHING
+    if view is not None:
+        then = view.placed({step.key: step.target for step in steps})
+        before, predicted = Levels.of(view.load()), Levels.of(view.load(then))
+    return Plan(0, at, reasons, policy, steps, before, predicted, links=links)
 
 
 def by_number(
-    at: float, brokers: Mapping[Key, str], alive: Sequence[str], reasons: tuple[str, ...] = ()
-) -> Plan | None:
-    """A plan without a measurement: each key of a broker that is not ``alive`` goes to the broker with fewest keys.
+    at: float, brokers: Mapping[Key, str], leave: Callable[[str], bool], targets: Sequence[str],
+    reasons: tuple[str, ...] = (),
+) -> Plan | None:  # fmt: skip
+    """A plan without a measurement: each key of a broker to ``leave`` goes to the target with fewest keys.
 
-    ``reasons`` are given for a broker that is still running but must be emptied.
+    ``reasons`` are given for a broker that is still running but must be emptied. None if no key has to move, or if
+    there is no target.
     """
-    lost = [key for key, broker in brokers.items() if broker not in set(alive)]
-    if not lost or not alive:
+    lost = [key for key, broker in brokers.items() if leave(broker)]
+    if not lost or not targets:
         return None
-    count = dict.fromkeys(sorted(alive), 0)
+    count = dict.fromkeys(sorted(targets), 0)
     for broker in brokers.values():
         if broker in count:
             count[broker] += 1
@@ -101,6 +114,6 @@ def by_number(
     for key in sorted(lost):
         target = min(count, key=lambda broker: (count[broker], broker))
         count[target] += 1
-        steps.append(Step(key, brokers[key] if reasons else "", target))  # with reasons, its broker is still alive
+        steps.append(Step.of(key, brokers[key] if reasons else "", target))  # with reasons, its broker is still alive
     reasons = reasons or (f"{counted(lost)} without a broker, and no measurement to place them by",)
     return Plan(0, at, reasons, "by number", tuple(steps), NOTHING, NOTHING)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from trimtab.control.plan import LOAD
+from trimtab.fleet.protocol.plans import LOAD
 from trimtab.place.client.instance import Instance
 
 if TYPE_CHECKING:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
 
 from trimtab.control import requests
 from trimtab.control.decide import NoPlan, decide
-from trimtab.control.plan import Plan, Step
-from trimtab.control.progress import MOVED, MOVING
 from trimtab.errors import BadInput, NoLeader
-from trimtab.fleet.protocol import coding
 from trimtab.fleet.protocol.admin_verbs import (
     ApplyMoves,
     ControllerStatus,
@@ -27,15 +25,16 @@ from trimtab.fleet.protocol.admin_verbs import (
     Stopped,
     StopPlan,
 )
-from trimtab.fleet.protocol.plans import PlanRecord
+from trimtab.fleet.protocol.plans import MOVED, MOVING, Step
+from trimtab.model.key import Key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from trimtab.control.controller import Controller
-    from trimtab.control.question import Question
     from trimtab.control.view import View
     from trimtab.fleet.operator.state import FleetState
+    from trimtab.fleet.protocol.plans import Question
     from trimtab.fleet.protocol.request import Handler
 
     Q = TypeVar("Q")
@@ -80,8 +79,7 @@ class ControlService:
     async def _status(self, _: GetStatus) -> ControllerStatus:
         """Answered at once, also while the loop decides."""
         self._refuse_unless_leading()
-        state = self._controller.state() | {"leaving": sorted(self._controller.runner.loop.leaving)}
-        return coding.from_plain(state, ControllerStatus)
+        return self._controller.status()
 
     async def _pause(self, request: Pause) -> Paused:
         self._controller.paused = request.reason or "by hand"
@@ -115,7 +113,8 @@ class ControlService:
             self._refuse_if_busy()
         view, fleet = await self._fresh_view()
         question = requests.rebalance(self._next_number, time.time(), view, self._controller.settings, request)
-        return await self._decide(view, replace(question, unfit=_cordoned(view, fleet)), apply=request.apply)
+        question = msgspec.structs.replace(question, unfit=_cordoned(view, fleet))
+        return await self._decide(view, question, apply=request.apply)
 
     async def _empty(self, request: EmptyBroker) -> PlanReply:
         self._refuse_if_busy()
@@ -132,12 +131,13 @@ class ControlService:
             if view is None:
                 others = [broker for broker in fleet.open() if broker != name]
                 reasons = requests.leaves(name, request.reason)
-                plan = requests.by_number(time.time(), fleet.movable(), others, reasons)
-                assert plan is not None
-                return PlanReply(_record(await controller.begin_by_hand(plan)), applied=True)
+                plan = requests.by_number(time.time(), fleet.movable(), name.__eq__, others, reasons)
+                if plan is None:
+                    raise BadInput(f"no other broker takes the keys of '{name}': uncordon or add a broker first")
+                return PlanReply(await controller.begin_by_hand(plan), applied=True)
             question = requests.empty(self._next_number, time.time(), controller.settings, name, request.reason)
             unfit = tuple(broker for broker in _cordoned(view, fleet) if broker != name)
-            return await self._decide(view, replace(question, unfit=unfit), apply=True)
+            return await self._decide(view, msgspec.structs.replace(question, unfit=unfit), apply=True)
         except BaseException:
             leaving.pop(name, None)
             raise
@@ -153,7 +153,7 @@ class ControlService:
             controller.runner.loop.number = question.number
             await controller.record.record_decision(view, question, decision)
             await controller.begin(decision, by_hand=True)
-        return PlanReply(_record(decision), applied=applied)
+        return PlanReply(decision, applied=applied)
 
     async def _apply(self, request: ApplyMoves) -> PlanReply:
         """Apply a placement as one plan, with progress, stop and roll-back."""
@@ -168,27 +168,31 @@ class ControlService:
             if order.to not in fleet.alive:
                 raise BadInput(f"broker '{order.to}' is not alive; alive: {', '.join(fleet.alive) or 'none'}")
             if brokers[order.key] != order.to:
-                steps.append(Step(order.key, brokers[order.key], order.to))
+                steps.append(Step.of(order.key, brokers[order.key], order.to))
+        links = tuple(
+            Step.of(key, brokers.get(key, ""), link.broker)
+            for link in request.links
+            for key in [Key("link", link.topic, link.client)]
+        )
         reasons = requests.because("a placement is applied", request.reason)
-        plan = requests.by_hand(time.time(), view, tuple(steps), reasons, "apply")
-        if not request.apply or not steps:
-            return PlanReply(_record(plan), applied=False)
-        return PlanReply(_record(await self._controller.begin_by_hand(plan)), applied=True)
+        plan = requests.by_hand(time.time(), view, tuple(steps), reasons, "apply", links)
+        if not request.apply or not (steps or links):
+            return PlanReply(plan, applied=False)
+        return PlanReply(await self._controller.begin_by_hand(plan), applied=True)
 
     async def _roll_back(self, request: RollBack) -> PlanReply:
         self._refuse_if_busy()
-        (view, _), wanted, record = await self._fresh_view(), request.plan, self._controller.record
+        (view, fleet), wanted, record = await self._fresh_view(), request.plan, self._controller.record
+        brokers = fleet.routing().brokers
         for number in [wanted] if wanted is not None else reversed(await record.numbers()):
             decision = await record.decision(number)
-            if decision["plan"] and (decision["outcome"] or {}).get("states"):
-                break
-        else:
-            raise BadInput("no plan has been carried out that could be taken back")
-        if not decision["plan"] or not (decision["outcome"] or {}).get("states"):
-            raise BadInput(f"decision {number} has moved nothing: there is nothing to take back")
-        done = Plan.from_json(decision["plan"])
-        plan = requests.back(time.time(), view, done, decision["outcome"], request.reason)
-        return PlanReply(_record(await self._controller.begin_by_hand(plan)), applied=True)
+            plan, outcome = decision.plan, decision.outcome
+            if plan is not None and outcome is not None and (outcome.states or outcome.links):
+                back = requests.back(time.time(), view, brokers, plan, outcome, request.reason)
+                return PlanReply(await self._controller.begin_by_hand(back), applied=True)
+        if wanted is not None:
+            raise BadInput(f"decision {wanted} has moved nothing: there is nothing to take back")
+        raise BadInput("no plan has been carried out that could be taken back")
 
     async def _stop(self, request: StopPlan) -> Stopped:
         runner = self._controller.runner
@@ -201,10 +205,6 @@ class ControlService:
         await self._controller.save()
         moved, moving = (progress.count(name) if progress else 0 for name in (MOVED, MOVING))
         return Stopped(progress.plan.number if progress else None, leaving, moved, moving)
-
-
-def _record(plan: Plan) -> PlanRecord:
-    return coding.from_plain(plan.as_json(), PlanRecord)
 
 
 def _cordoned(view: View, fleet: FleetState) -> tuple[str, ...]:

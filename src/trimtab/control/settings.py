@@ -22,7 +22,7 @@ class Settings:
     period_s: float = 5.0  # between two looks
     alpha: float = 0.15  # spread of loads above which the fleet is uneven (Nguyen, DEBS'19, Algorithm 1)
     beta: float = 0.0  # mean load in bytes/s below which nothing is uneven
-    enough: float = 0.05  # spread below which the rest of a plan that the budget cut off is not planned again
+    enough: float = 0.05  # spread below which a plan that the budget cut off is not continued
     idle: float = 0.5  # share of the mean load below which a broker is idle
     gather: float = 0.1  # share of all load that gathering common subscriptions must save; 0: never gather
     overload: float = 0.85  # share of any resource in use above which a broker is full

@@ -11,7 +11,7 @@ from trimtab.clock import Deadline
 from trimtab.lab.worlds.maxdata import MaxData
 from trimtab.lab.worlds.reloc import RelocField
 from trimtab.model.problem import Problem
-from trimtab.place.client.delays import refuse_what_never_fits
+from trimtab.place.client.delays import refuse_insufficient_storage
 from trimtab.place.judge import judge
 from trimtab.place.knobs import knobs as knobs_of
 from trimtab.place.registry import family_bound, find_family, policy_with
@@ -79,7 +79,7 @@ def ask(name: str, problem: Problem, *, time_limit_s: float | None = None, **kno
     """
     warm_up(name)
     if knobs.get("objective") in ("delay", "both"):
-        refuse_what_never_fits(problem)
+        refuse_insufficient_storage(problem)
     stop = Deadline(time_limit_s) if time_limit_s is not None else NO_LIMIT
     start = time.perf_counter()
     placement = policy_with(name, stop=stop, **knobs).place(problem)

@@ -269,7 +269,7 @@ class _Demo:
         while time.monotonic() < began + PATIENCE_S:
             with contextlib.suppress(BadInput, Unreachable):
                 status = await self._status()
-                if self._executed >= channels and status.load and status.load["mean"] > 0.0:
+                if self._executed >= channels and status.load and status.load.mean > 0.0:
                     return
             await asyncio.sleep(0.5)
         missing = ", ".join(sorted(channels - self._executed)) or "a measurement"
@@ -315,8 +315,8 @@ class _Demo:
                     homes = Counter(client.home for client in self._clients)
                     self._progress.samples.append(
                         Sample(
-                            self._progress.elapsed_s, self._progress.phase, status.load["spread"],
-                            status.load["max_load"], status.brokers, dict(homes), status.says,
+                            self._progress.elapsed_s, self._progress.phase, status.load.spread,
+                            status.load.max_load, status.brokers, dict(homes), status.says,
                             self._progress.delivered,
                         )
                     )  # fmt: skip

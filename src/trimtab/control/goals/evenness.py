@@ -1,42 +1,41 @@
-"""Goal 5, evenness: loads are level within alpha (Nguyen, DEBS'19, Algorithm 1), with common subscriptions gathered.
-
-The operator's policy makes the proposals. Clients with the same subscriptions at one broker save copies between
-brokers, so a level fleet with fewer copies carries less in total. Gathering is proposed when the saving is worth it.
-"""
+"""Goal 5, evenness: loads are level within alpha (Nguyen, DEBS'19, Algorithm 1). The operator's policy proposes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from trimtab.control.goals.goal import Change, Finding, Kind
-from trimtab.control.plan import GATHER, Levels, in_order
+from trimtab.control.goals.goal import Change, Finding, Goal
+from trimtab.control.move_order import in_order
 from trimtab.control.resources import as_if, evenness, relief, resources
+from trimtab.control.verdict import CLOSE, worth_it
 from trimtab.errors import BadInput
+from trimtab.fleet.protocol.plans import Levels
 from trimtab.model.placement import UNPLACED, Placement
 from trimtab.place.client.instance import Instance
-from trimtab.place.knobs import knobs
 from trimtab.place.registry import full_name, policy_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from trimtab.control.question import Question
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
+    from trimtab.fleet.protocol.plans import Question
     from trimtab.model.workload import Rows
     from trimtab.place.policy import Policy
 
+IMBALANCE: Final = "imbalance"
+IDLE: Final = "idle"
 SLIGHT: Final = 1.5  # an imbalance below this multiple of the allowed spread is slight
-CLOSE: Final = 1e-9
 ROUNDS: Final = 4  # rounds of single moves after a policy's placement
 TOLERANCE: Final = 0.02  # share above the mean that a broker may keep: to get closer takes many moves for little gain
 
 
-class Evenness:
-    name = "evenness"
+class Evenness(Goal):
+    name: ClassVar[str] = "evenness"
+    counts_cordoned: ClassVar[bool] = False
 
     def find(self, view: View, settings: Settings) -> Iterator[Finding]:
         """Check the two thresholds of Algorithm 1, on the spread of loads and on their mean, and look for idle brokers:
@@ -45,23 +44,16 @@ class Evenness:
         if load.cov > settings.alpha and load.mean > settings.beta:
             fullest = view.brokers[int(np.argmax(load.levels))]
             text = f"loads are spread by {load.cov:.2f}, more than {settings.alpha:g}; {fullest} has the most"
-            yield Finding(Kind.IMBALANCE, text, slight=load.cov < SLIGHT * settings.alpha)
+            yield Finding(IMBALANCE, text, slight=load.cov < SLIGHT * settings.alpha)
         able = view.problem.speed > 0.0
         mean = float(load.levels[able].mean()) if able.any() else 0.0
         rows = np.flatnonzero(able & (load.levels < settings.idle * mean)).tolist()
         if rows and mean > settings.beta:
             names = ", ".join(view.brokers[row] for row in rows)
-            yield Finding(Kind.IDLE, f"{names} below {settings.idle:.0%} of the mean load")
-        if settings.gather and load.mean > settings.beta and (saving := scatter(view)) > settings.gather:
-            yield Finding(Kind.SCATTERED, f"copies of topics between brokers are {saving:.0%} of all load")
+            yield Finding(IDLE, f"{names} below {settings.idle:.0%} of the mean load")
 
     def propose(self, view: View, settled: Rows, question: Question) -> Iterator[Change | str]:
-        few = _worth_it(view, settled, _wanted(view, settled, question), question)
-        if question.gather and scatter(view) > question.gather:
-            together = _gathered(view, settled, question, few)
-            if isinstance(together, Change):
-                yield together
-        yield few
+        yield levelling(view, settled, question)
         # Policies know neither the frozen keys nor the load of plain NATS clients, so single moves may do better.
         yield _worth_it(view, settled, _one_by_one(view, view.current, question), question, "one by one")
 
@@ -71,32 +63,6 @@ class Evenness:
 
     def mends(self, view: View, placement: Rows, question: Question) -> bool:
         return view.load(placement).cov <= question.alpha
-
-
-def scatter(view: View, placement: Rows | None = None) -> float:
-    """Share of all load caused by copies of topics to second and further brokers: an upper bound of what gathering
-    saves."""
-    load = view.load(placement)
-    data, carrier = view.data, view.carriers(placement)
-    row = np.flatnonzero((carrier != UNPLACED) & ~data.publishes & ~view.whole[data.topic])
-    pairs = np.unique(carrier[row].astype(np.int64) * max(len(data.published), 1) + data.topic[row])
-    places = np.bincount(pairs % max(len(data.published), 1), minlength=len(data.published))
-    copies = float((data.delivered * np.maximum(places - 1, 0)).sum())
-    return copies / load.total if load.total > 0.0 else 0.0
-
-
-def worth_it(before: Levels, then: Levels, gain: float, alpha: float = 0.0) -> bool:
-    """Whether a change of levels is worth its moves. Neither the spread nor the highest load may rise.
-
-    One of these must hold: the spread falls by the share ``gain`` of itself (of 0.5, if it is less than that); the
-    highest load falls by the share ``gain / 2``; the spread falls from above ``alpha`` to ``alpha`` or less.
-    """
-    if then.spread > before.spread * (1 + CLOSE) or then.max_load > before.max_load * (1 + CLOSE):
-        return False
-    less = gain * max(before.spread, 0.5)
-    if then.spread <= before.spread - less or then.max_load <= before.max_load * (1 - gain / 2):
-        return True
-    return then.spread <= alpha < before.spread
 
 
 def policy_named(name: str, seed: int = 0, set_to: Mapping[str, Any] | None = None) -> Policy:
@@ -109,7 +75,12 @@ def policy_named(name: str, seed: int = 0, set_to: Mapping[str, Any] | None = No
     return policy_with(full_name(name, "client"), **(offered | dict(set_to or {})))
 
 
-def _wanted(view: View, settled: Rows, question: Question, **more: Any) -> Rows:
+def levelling(view: View, settled: Rows, question: Question) -> Change | str:
+    """The policy's change; or the reason why it is not worth it."""
+    return _worth_it(view, settled, target_of(view, settled, question), question)
+
+
+def target_of(view: View, settled: Rows, question: Question, **more: Any) -> Rows:
     """The policy's placement. Frozen keys stay at their broker, and single moves of other keys make up for them."""
     problem = replace(view.problem, current=Placement("client", settled))
     set_to: dict[str, Any] = {"alpha": question.alpha, "beta": question.beta} | more | question.knobs
@@ -140,24 +111,6 @@ def _polished(view: View, target: Rows, question: Question) -> Rows:
             break
         best, spread = trial, then
     return best
-
-
-def _gathered(view: View, settled: Rows, question: Question, few: Change | str) -> Change | str:
-    """A change that gathers common subscriptions within the budget, if the policy supports it and it saves enough."""
-    names = {knob.name for knob in knobs(full_name(question.policy, "client"))}
-    if "budget" not in names or not len(view.keys):
-        return "the policy does not gather"
-    target = _wanted(view, settled, question, budget=min(1.0, question.most / len(view.keys)))
-    movers = in_order(view, target, question.most)
-    trial = settled.copy()
-    trial[movers] = target[movers]
-    now, then = view.load(settled), view.load(trial)
-    base = view.load(few.placement) if isinstance(few, Change) else now
-    if then.cov > question.alpha:  # level first, gather later
-        return f"gathering common subscriptions would leave loads spread by {then.cov:.2f}"
-    if then.total > (1.0 - question.gather) * base.total:
-        return f"gathering common subscriptions would save {1.0 - then.total / max(base.total, CLOSE):.0%} only"
-    return Change(trial, movers, GATHER, _left(view, target, movers))
 
 
 def _one_by_one(view: View, placement: Rows, question: Question) -> Rows:

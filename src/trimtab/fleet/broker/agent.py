@@ -32,7 +32,7 @@ from trimtab.fleet.protocol.entries import BrokerEntry, Change
 from trimtab.fleet.protocol.hub_verbs import Sync
 from trimtab.fleet.protocol.registry import Registry, broker_entry, entry_key
 from trimtab.fleet.protocol.request import Done
-from trimtab.fleet.site.credentials import read_secret, write_private
+from trimtab.fleet.site.credentials import REPLICA_FILE, read_secret, write_private
 from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Agent:
         await self.connection.subscribe(subjects.change(subjects.EVERY), cb=self._changed)
         await self.connection.subscribe(subjects.raw(self.broker, subjects.EVERY), cb=self.clients.enter)
         await self.connection.flush()
+        await self._telemetry.start()
         await self._keep_up()
         await self.hosting.settle()
 
@@ -110,7 +111,6 @@ class Agent:
                 break
         if self._dirty:
             self._dirty = False
-            self.registry.bury()
             write_private(self._replica, coding.to_json(Replica(self.registry.since(0, most=10_000_000))))
         await self.clients.register_waiting()
 
@@ -201,8 +201,15 @@ class Agent:
                 return  # the parent process has ended
             if await self._keep_up():
                 with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):  # tried again
-                    await self.hosting.sweep()
+                    await self._sweep()
             await self._publish_report()
+
+    async def _sweep(self) -> None:
+        # Tombstones are dropped after a sweep of the stored topics only, because it deletes those that have one.
+        graves = self.registry.graves()
+        if await self.hosting.sweep():
+            for name in graves:
+                self.registry.bury(name)
 
     async def _keep_up(self) -> bool:
         """Sync with the hub. Return False if that fails; the agent then uses its replica."""
@@ -248,17 +255,22 @@ async def serve(config: Path) -> None:
         stop.set()
 
     options: dict[str, Any] = {"name": f"trimtab:agent:{broker}", "ca": ca, "wait_s": 30.0, "on_closed": closed}
-    connection = await wire.connect(content["urls"], "fleet", content["fleet"], **options)
     addresses = [content["urls"], *([url] for url in content["stores"])]
-    servers = [await wire.connect(urls, "system", content["system"], **options) for urls in addresses]
     about = coding.from_plain(content["about"], BrokerEntry)
-    agent = Agent(broker, connection, servers, about, config.with_name("replica.json"))
-    await agent.start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await agent.run(stop)
-    for opened in (connection, *servers):
-        await opened.close()
+    opened: list[Nats] = []
+    try:
+        opened.append(await wire.connect(content["urls"], "fleet", content["fleet"], **options))
+        for urls in addresses:
+            opened.append(await wire.connect(urls, "system", content["system"], **options))
+        connection, *servers = opened
+        agent = Agent(broker, connection, servers, about, config.with_name(REPLICA_FILE))
+        await agent.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await agent.run(stop)
+    finally:
+        for each in opened:
+            await wire.close(each)
 
 
 def main() -> None:

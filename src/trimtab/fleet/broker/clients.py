@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import zlib
 from typing import TYPE_CHECKING
 
-from trimtab.errors import BadInput, Unreachable
+from trimtab.errors import BadInput, Unreachable, VersionMismatch
 from trimtab.fleet.broker.counted import Counted
 from trimtab.fleet.broker.telemetry import Tally
 from trimtab.fleet.protocol import coding, names, subjects, wire
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.broker.agent import Agent
     from trimtab.fleet.protocol.request import Handler
+
+log = logging.getLogger("trimtab.agent")
 
 
 class ClientService:
@@ -65,8 +68,14 @@ class ClientService:
     async def register_waiting(self) -> None:
         """Register the clients that came while the hub was unreachable."""
         for client, registration in list(self._waiting.items()):
-            await wire.ask(self._agent.connection, registration, 2.0)
-            self._waiting.pop(client, None)
+            try:
+                await wire.ask(self._agent.connection, registration, 2.0)
+            except VersionMismatch:
+                raise
+            except BadInput as error:  # asking again would not help, and would keep the agent from its other work
+                log.error("the hub refuses to register client %s: %s", client, error)
+            if self._waiting.get(client) is registration:
+                del self._waiting[client]
 
     async def _hello(self, request: Hello) -> Welcomed:
         """Register a client that has connected to this broker; it keeps its home if it has one."""

@@ -40,6 +40,7 @@ DUPLICATES_S: Final = 120.0  # how long a stream remembers message ids
 MOST_BYTES: Final = 1 << 30  # size limit of a stream, which drops its oldest messages
 SOURCE: Final = "Nats-Stream-Source"  # header of a copied message: source stream, sequence number in it, ...
 POLL_S: Final = 0.005
+FINISH_S: Final = 10.0  # limit for the last messages of a copy; less than an executor of moves waits
 
 
 class Store:
@@ -56,8 +57,11 @@ class Store:
             await self.at(broker).add_stream(_open(_config(topic, replicas), topic, broker))
         except (BadRequestError, ServerError) as error:
             raise BadInput(f"topic '{topic}' cannot be stored at '{broker}': {error.description}") from None
-        except (NotFoundError, TimeoutError):
+        except NotFoundError:
             raise Unreachable(f"the store of broker '{broker}' does not answer") from None
+        except TimeoutError:
+            text = f"the store of broker '{broker}' does not answer, and may have made a stream for topic '{topic}'"
+            raise Unreachable(text, changed=True) from None
 
     async def copy(self, topic: str, source: str, target: str, replicas: int) -> None:
         """Create a copy of the source's stream at the target, and return when it has caught up once.
@@ -65,7 +69,9 @@ class Store:
         The copy goes on following the source.
         """
         config = _config(topic, replicas)
-        config.sources = [StreamSource(name=names.stream(topic), external=ExternalStream(api=f"$JS.{source}.API"))]
+        config.sources = [
+            StreamSource(name=names.stream(topic), external=ExternalStream(api=subjects.jetstream_api(source)))
+        ]
         with contextlib.suppress(NotFoundError):  # left by an earlier attempt
             await self.at(target).delete_stream(names.stream(topic))
         try:
@@ -95,12 +101,18 @@ class Store:
     async def finish(self, topic: str, target: str, closed: Closed) -> None:
         """Open the target once it has the last messages, then create the readers at their positions.
 
-        Called after ``close``. It may be repeated after an interruption at any point.
+        Called after ``close``. It may be repeated after an interruption at any point, and gives up after a limit.
         """
         stream = names.stream(topic)
         info = await self.at(target).stream_info(stream)
         if info.config.subjects != [subjects.keep(target, topic)]:
-            while await self._reached(topic, target) < closed.last:
+            deadline = asyncio.get_running_loop().time() + FINISH_S
+            while (reached := await self._reached(topic, target)) < closed.last:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise Unreachable(
+                        f"'{target}' has the messages of topic '{topic}' up to {reached:,} of {closed.last:,}, and "
+                        f"no more have come within {FINISH_S:g} s"
+                    )
                 await asyncio.sleep(POLL_S)
             info.config.sources = None
             await self.at(target).update_stream(_open(info.config, topic, target))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from trimtab.fleet.protocol import subjects, wire
 from trimtab.observe.report import BrokerReport, TopicReport
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
+    from nats.aio.msg import Msg
 
     from trimtab.observe.report import Published
 
@@ -59,9 +60,6 @@ class Tally:
         return published
 
 
-STATISTICS_S: Final = 5.0  # observed interval at which a nats-server sends its statistics to connected servers
-
-
 class Telemetry:
     """Queries the broker's servers, each over a connection in its system account; the front is the first server."""
 
@@ -72,8 +70,21 @@ class Telemetry:
         self._at = time.time()
         self._own = 0  # total bytes of the fleet's own traffic at the last report
         self._queried = 0  # total bytes of the front's replies to this agent
-        self._statistics = 0  # bytes of one message with the front's statistics
-        self._exchanged = 0.0  # total bytes of statistics exchanged with other servers
+        self._remotes = 0  # servers that the front is connected to
+        self._exchanged = 0  # total bytes of statistics exchanged with other servers, and copied to this agent
+
+    async def start(self) -> None:
+        """Count the statistics that nats-servers send each other, of themselves and of their accounts' connections."""
+        front = self._servers[0]
+
+        async def count(message: Msg) -> None:
+            sender = json.loads(message.data)["server"]["id"]
+            # The front sends its own to every other server, and gets theirs once; this agent gets a copy of each.
+            copies = self._remotes if sender == front._server_info["server_id"] else 1
+            self._exchanged += (copies + 1) * len(message.data)
+
+        for subject in subjects.SERVER_STATISTICS:
+            await front.subscribe(subject, cb=count)
 
     async def take(self, broker: str, topics: dict[str, TopicReport]) -> BrokerReport:
         """The report of the period that ends now. ``topics`` has the counts of clients and processors."""
@@ -87,7 +98,7 @@ class Telemetry:
                 await self._stock(report, number, delivered)
         self._delivered = delivered
         # Bytes that an agent exchanges with another process cross the server twice: in and out.
-        own = 2 * wire.CROSSED["bytes"] + self._queried + int(self._exchanged)
+        own = 2 * wire.CROSSED["bytes"] + self._queried + self._exchanged
         report.own_bytes, self._own = own - self._own, own
         return report
 
@@ -113,10 +124,7 @@ class Telemetry:
             if number == 0:  # traffic of a store also passes the front, and is counted there
                 setattr(report, name, grown)
         if number == 0:
-            if not self._statistics:
-                self._statistics = len(await self._reply(number, "STATSZ", {}))
-            servers = int(statistics.get("remotes", 0)) + 1  # the other fronts and the hub
-            self._exchanged += 2 * servers * self._statistics * report.period_s / STATISTICS_S
+            self._remotes = int(statistics.get("remotes", 0)) + 1  # the other fronts and the hub
 
     async def _stock(self, report: BrokerReport, number: int, delivered: dict[tuple[int, int, str, str], int]) -> None:
         """Count the subscriptions of stock clients, which do not report, and the messages delivered to them."""

@@ -39,7 +39,7 @@ from trimtab.fleet.protocol.hub_verbs import (
 from trimtab.fleet.protocol.latest import latest
 from trimtab.fleet.protocol.registry import channel_entry
 from trimtab.fleet.protocol.request import Done
-from trimtab.fleet.protocol.streams import BACKEND, LEDGER, MOST, RESULTS, SUBSCRIPTIONS
+from trimtab.fleet.protocol.streams import BACKEND, LEDGER, MOST, POSITIONS, RESULTS, SUBSCRIPTIONS
 from trimtab.fleet.protocol.subjects import ANY
 from trimtab.fleet.protocol.types import check_value, subscription_id
 
@@ -248,7 +248,8 @@ class Channels:
         subscribers = [subjects.parse_subscriber(subject) for subject in info.state.subjects or {}]
         listed = [ChannelId(entry.channel, entry.id) for entry in subscribers if entry is not None]
         await self.unsubscribe(UnsubscribeChannels(client, listed))
-        await jetstream.purge_stream("KV_positions", subject=f"$KV.positions.{client}")
+        position = subjects.bucket_entry(POSITIONS, client)
+        await jetstream.purge_stream(subjects.bucket_stream(POSITIONS), subject=position)
 
     async def seen(self, request: SeenResults) -> LastResult:
         """Store a client's position, if the request has one. Return the sequence number of the newest result."""

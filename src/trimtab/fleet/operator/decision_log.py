@@ -10,7 +10,7 @@ from nats.js.errors import NotFoundError
 from trimtab.errors import BadInput, UnknownName
 from trimtab.fleet.protocol import coding, subjects
 from trimtab.fleet.protocol.latest import latest
-from trimtab.fleet.protocol.plans import DecisionMade, DecisionRecord, OutcomeRecord
+from trimtab.fleet.protocol.plans import Decision, DecisionMade, Outcome
 from trimtab.fleet.protocol.streams import DECISIONS
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ class DecisionLog:
         numbers = (subjects.decision_number(subject) for subject in info.state.subjects or {})
         return sorted(number for number in numbers if number is not None)
 
-    async def decision(self, number: int) -> DecisionRecord:
+    async def decision(self, number: int) -> Decision:
         found = await self.decisions([number])
         if not found:
             raise UnknownName("decision", str(number), [str(kept) for kept in await self.numbers()])
         return found[0]
 
-    async def decisions(self, numbers: list[int]) -> list[DecisionRecord]:
+    async def decisions(self, numbers: list[int]) -> list[Decision]:
         """The decisions of these numbers that are kept."""
         records = []
         for at in range(0, len(numbers), AT_ONCE):
@@ -51,15 +51,15 @@ class DecisionLog:
                 outcome = messages.get(subjects.decision_outcome(number))
                 if decision is not None:
                     fields = msgspec.structs.asdict(coding.decode(decision.data, DecisionMade))
-                    measured = coding.decode(outcome.data, OutcomeRecord) if outcome is not None else None
-                    records.append(DecisionRecord(**fields, outcome=measured))
+                    measured = coding.decode(outcome.data, Outcome) if outcome is not None else None
+                    records.append(Decision(**fields, outcome=measured))
         return records
 
-    async def newest(self, most: int) -> list[DecisionRecord]:
+    async def newest(self, most: int) -> list[Decision]:
         """The newest decisions, the newest last."""
         return await self.decisions((await self.numbers())[-most:])
 
-    async def find(self, name: str) -> tuple[DecisionRecord, int | None]:
+    async def find(self, name: str) -> tuple[Decision, int | None]:
         """The decision of that number; or the newest one with a step for the topic, client, link or move of that name,
         and the row of that step."""
         numbers = await self.numbers()

@@ -38,6 +38,7 @@ from trimtab.fleet.protocol.admin_verbs import (
     StopPlan,
     UncordonBroker,
 )
+from trimtab.fleet.protocol.plans import FAILED, LINKS_PLACED, MOVED, MOVING
 from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
 from trimtab.fleet.site.launch import admin_connection
 from trimtab.migrate.move import Phase
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from trimtab.fleet.operator.tables import BrokerRow, ChannelRow, ClientRow, LinkRow, MoveRow, Overview, TopicRow
     from trimtab.fleet.protocol.admin_verbs import Begun, ControllerStatus, MoveOrder, PlacedLink, PlanReply, Stopped
     from trimtab.fleet.protocol.entries import MoveRecord
-    from trimtab.fleet.protocol.plans import DecisionRecord, PlanRecord
+    from trimtab.fleet.protocol.plans import Decision, Outcome, Plan
     from trimtab.fleet.protocol.request import AdminRequest, Request
     from trimtab.model.key import Key
     from trimtab.observe.snapshot import Snapshot
@@ -93,7 +94,7 @@ class Applied:
     """How a placement was applied, or would be."""
 
     by: str  # "controller" or "keeper"
-    plan: PlanRecord | None = None  # the controller's plan
+    plan: Plan | None = None  # the controller's plan
     states: tuple[str, ...] = ()  # one per step
 
 
@@ -185,16 +186,16 @@ class Operator:
             else:
                 return True
 
-    async def decisions(self, most: int = 20) -> list[DecisionRecord]:
+    async def decisions(self, most: int = 20) -> list[Decision]:
         """The newest decisions with their outcomes, the newest last."""
         with reading():
             return await self._log.newest(most)
 
-    async def decision(self, number: int) -> DecisionRecord:
+    async def decision(self, number: int) -> Decision:
         with reading():
             return await self._log.decision(number)
 
-    async def find_decision(self, name: str) -> tuple[DecisionRecord, int | None]:
+    async def find_decision(self, name: str) -> tuple[Decision, int | None]:
         """The decision of a number; or the newest one about a topic, client, link ("TOPIC CLIENT") or move, and the
         row of its step."""
         with reading():
@@ -219,26 +220,29 @@ class Operator:
     async def roll_back(self, plan: int | None = None, reason: str = "") -> PlanReply:
         return await self.ask(RollBack(plan, reason))
 
-    async def follow(self, number: int, progress: Progress = _ignore) -> list[str]:
-        """Wait until a plan is over, and return the state of every step. Another controller may take over meanwhile."""
+    async def follow(self, number: int, progress: Progress = _ignore) -> Outcome:
+        """Wait until a plan is over. Controllers may take turns meanwhile, and a plan may be replaced."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + LEADER_S
         while True:
+            outcome = None
             try:
                 current = (await self.status()).progress
                 if current is None or current.plan.number != number:
-                    # A plan that was replaced has an outcome once its last moves are over.
                     outcome = (await self.decision(number)).outcome
-                    if outcome is not None and outcome.states and "moving" not in outcome.states:
-                        return outcome.states
-                    if loop.time() > deadline:
-                        return outcome.states if outcome is not None else []
+                    # A plan that was replaced has moves under way until the controller has seen their end.
+                    if outcome is not None and MOVING not in outcome.states and outcome.ended is not None:
+                        return outcome
                 else:
                     deadline = loop.time() + LEADER_S
-                    progress(current.over, len(current.states))
+                    progress(current.finished, len(current.states))
             except Unreachable:
                 if loop.time() > deadline:
                     raise
+            if loop.time() > deadline:
+                if outcome is not None and outcome.states:
+                    return outcome
+                raise NoAnswer(f"the outcome of plan {number} is not known: trimtab why {number}", changed=True)
             await asyncio.sleep(LOOK_S)
 
     # Moves.
@@ -251,26 +255,39 @@ class Operator:
     async def finished(
         self, ids: Sequence[str], progress: Progress = _ignore, limit_s: float | None = None
     ) -> list[MoveRecord]:
-        """Wait until all moves are over, and return their records. The keeper may be restarted meanwhile."""
+        """Wait until all moves are over, and return their records. The keeper may be restarted meanwhile.
+
+        Raises ``Unreachable`` if the hub has lost the record of a move, so that its outcome is unknown.
+        """
         loop = asyncio.get_running_loop()
         began = answered = loop.time()
+        wanted = list(dict.fromkeys(ids))
+        over: dict[str, MoveRecord] = {}
+        lost: set[str] = set()
         while True:
+            left = [identity for identity in wanted if identity not in over and identity not in lost]
             try:
-                records: list[MoveRecord] = []
-                for at in range(0, len(ids), LISTED):
-                    records += (await self.ask(ListMoves(list(ids[at : at + LISTED])))).moves
+                for at in range(0, len(left), LISTED):
+                    some = left[at : at + LISTED]
+                    records = {record.id: record for record in (await self.ask(ListMoves(some))).moves}
+                    lost |= {identity for identity in some if identity not in records}
+                    over |= {name: record for name, record in records.items() if Phase(record.phase).over}
                 answered = loop.time()
             except Unreachable:
                 if loop.time() > answered + LEADER_S:
                     raise
-            else:
-                over = sum(Phase(record.phase).over for record in records)
-                progress(over, len(ids))
-                if over == len(ids):
-                    return records
+            progress(len(over) + len(lost), len(wanted))
+            if len(over) + len(lost) == len(wanted):
+                break
             if limit_s is not None and loop.time() > began + limit_s:
                 raise TimeoutError(f"{len(ids)} moves are not all over after {limit_s:g} s")
             await asyncio.sleep(MOVES_LOOK_S)
+        if lost:
+            raise Unreachable(
+                f"the hub has lost the records of {len(lost):,} of {len(wanted):,} moves, such as {min(lost)}; "
+                "see trimtab topics and trimtab clients for their brokers", changed=True,
+            )  # fmt: skip
+        return [over[identity] for identity in ids]
 
     async def move(self, orders: Iterable[MoveOrder], progress: Progress = _ignore) -> list[MoveRow]:
         """Start moves and wait for their end."""
@@ -293,22 +310,25 @@ class Operator:
 
     async def preview(self, changes: Changes, reason: str = "") -> Applied:
         """Which process would carry out the changes, and the controller's prediction. Nothing changes."""
-        if not changes.steps or not await self.controller_leads():
+        if not changes.any or not await self.controller_leads():
             return Applied("keeper")
-        return Applied("controller", (await self.ask(ApplyMoves(changes.orders, False, reason))).plan)
+        return Applied("controller", (await self.ask(ApplyMoves(changes.orders, False, reason, changes.links))).plan)
 
     async def apply(self, changes: Changes, reason: str = "", progress: Progress = _ignore) -> Applied:
         """Carry out the changes: first the moves, since they may be refused; then links are refused and admitted."""
-        if changes.steps and await self.controller_leads():
-            reply = await self.ask(ApplyMoves(changes.orders, True, reason))
-            states = await self.follow(reply.plan.number, progress) if reply.applied and reply.plan else []
-            applied = Applied("controller", reply.plan, tuple(states))
-        else:
-            records = await self.finished(await self.start_moves(changes.orders), progress)
-            done = {record.key: "moved" if record.phase == Phase.DONE else "failed" for record in records}
-            applied = Applied("keeper", None, tuple(done[step.key] for step in changes.steps))
+        if changes.any and await self.controller_leads():
+            reply = await self.ask(ApplyMoves(changes.orders, True, reason, changes.links))
+            if not reply.applied or reply.plan is None:
+                return Applied("controller", reply.plan)
+            outcome = await self.follow(reply.plan.number, progress)
+            if changes.links and outcome.links != LINKS_PLACED:
+                reason = outcome.links or "the plan was replaced"
+                raise Unreachable(f"the links were not placed: {reason}", changed=True)
+            return Applied("controller", reply.plan, tuple(outcome.states))
+        records = await self.finished(await self.start_moves(changes.orders), progress)
+        done = {record.key: MOVED if record.phase == Phase.DONE else FAILED for record in records}
         await self.place_links(changes.links)
-        return applied
+        return Applied("keeper", None, tuple(done[step.key] for step in changes.steps))
 
     # Brokers.
 
@@ -341,8 +361,8 @@ class Operator:
         """Empty a broker: by the controller's plan, then by a drain of the remaining keys. Returns the moved keys."""
         reply, moved = await self.ask(EmptyBroker(name, reason)), []
         if reply.applied and reply.plan is not None:
-            states = await self.follow(reply.plan.number, progress)
-            moved = [step.key for step, state in zip(reply.plan.steps, states, strict=False) if state == "moved"]
+            states = (await self.follow(reply.plan.number, progress)).states
+            moved = [step.key for step, state in zip(reply.plan.steps, states, strict=False) if state == MOVED]
             if name not in (await self.status()).leaving:
                 raise BadInput(f"the removal was stopped; broker '{name}' stays")
         late = await self.drain(name, reason or "to be removed", progress)  # keys that were placed there meanwhile

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet.protocol.admin_verbs import MoveOrder, PlacedLink
 from trimtab.fleet.protocol.names import STOCK
-from trimtab.fleet.protocol.plans import StepRecord
+from trimtab.fleet.protocol.plans import Step
 from trimtab.fleet.protocol.registry import entry_name
 
 if TYPE_CHECKING:
@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 class Changes:
     """The differences between a fleet and a placement."""
 
-    steps: tuple[StepRecord, ...]  # keys that have a broker and get another one
+    steps: tuple[Step, ...]  # keys that have a broker and get another one
     admitted: tuple[PlacedLink, ...]  # links that had no broker
     refused: tuple[PlacedLink, ...]  # links that are to have no broker
     stay: int = 0  # topics and clients without a broker in the placement: they keep their broker
+
+    @property
+    def any(self) -> bool:
+        return bool(self.steps or self.admitted or self.refused)
 
     @property
     def orders(self) -> list[MoveOrder]:
@@ -56,7 +60,7 @@ def changes(state: FleetState, placement: Mapping[Key, str]) -> Changes:
         if broker and before and broker != before:
             if key.topic in waiting:
                 raise Unreachable(f"topic '{key.topic}' waits for '{before}', where its messages are stored")
-            steps.append(StepRecord(*key, before if before in state.alive else "", broker))
+            steps.append(Step.of(key, before if before in state.alive else "", broker))
         elif key.unit == "link" and broker and not before:
             admitted.append(PlacedLink(key.client, key.topic, broker))
         elif key.unit == "link" and not broker:

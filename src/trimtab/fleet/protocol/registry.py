@@ -6,6 +6,7 @@ The hub's key-value store holds the registry; the keeper and every agent have a 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
     E = TypeVar("E", bound=Entry)
 
-GRAVES = 1_000  # tombstones of removed clients that are kept
+GRAVES = 1_000  # tombstones that are kept
+_MANY = ("client", "topic", "link")  # kinds of entries that come and go without limit
 
 
 def entry_name(key: Key) -> str:
@@ -122,7 +124,7 @@ class Registry(Routing):
     _entries: dict[str, tuple[int, Entry | None]] = field(default_factory=dict)
     _kinds: dict[str, dict[str, Entry]] = field(default_factory=dict)  # entries that were not deleted
     _newest: int = 0  # highest revision of all changes, in order or not
-    _graves: dict[str, None] = field(default_factory=dict)  # tombstones of removed clients, the oldest first
+    _graves: dict[str, None] = field(default_factory=dict)  # tombstones of ``_MANY``, the oldest first
     count: Counter[str] = field(default_factory=Counter)  # number of keys placed at each broker
 
     def apply(self, name: str, entry: Entry | None, revision: int, *, in_order: bool = True) -> bool:
@@ -141,7 +143,7 @@ class Registry(Routing):
                 self.count[broker] += change
         self._newest = max(self._newest, revision)
         kind, _, rest = name.partition(".")
-        if kind == "client":
+        if kind in _MANY:
             self._graves.pop(name, None)
             if entry is None:
                 self._graves[name] = None
@@ -151,13 +153,20 @@ class Registry(Routing):
             self._kinds.get(kind, {}).pop(rest, None)
         return previous is None or previous[1] != entry
 
-    def bury(self) -> list[str]:
-        """Drop all but the newest tombstones. An agent that missed a dropped one keeps a stale entry for a client that
-        no longer exists, which is harmless."""
-        dropped = list(self._graves)[:-GRAVES]
-        for name in dropped:
+    def graves(self, known: float = math.inf) -> list[str]:
+        """Tombstones that may be dropped: all but the newest, if they are not needed any more.
+
+        Every agent has all changes up to revision ``known``. An agent that misses the tombstone of a client keeps a
+        stale entry, which is harmless. One that misses the tombstone of a topic would go on serving it.
+        """
+        return [
+            name for name in list(self._graves)[:-GRAVES] if name.startswith(client_entry("")) or self.at(name) <= known
+        ]
+
+    def bury(self, name: str) -> None:
+        """Drop a tombstone, unless the entry has come back."""
+        if name in self._graves:
             del self._graves[name], self._entries[name]
-        return dropped
 
     def since(self, revision: int, most: int = 500) -> list[Change]:
         """The oldest changes after ``revision``."""

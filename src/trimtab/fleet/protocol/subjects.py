@@ -209,36 +209,51 @@ def decision_number(subject: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def ledger(app: str, kind: str, name: str) -> str:
+    """The data cluster's entry about a channel or a feed of an application."""
+    return f"ledger.{app}.{kind}.{name}"
+
+
+# Subjects that nats-server defines.
+
+
 def server_request(identity: str, what: str) -> str:
     """The subject of a query to one nats-server about itself, in its system account."""
     return f"$SYS.REQ.SERVER.{identity}.{what}"
 
 
-# JetStream's own interface, in the domain of a hub or of a store.
+SERVER_STATISTICS: Final = (  # what nats-servers send each other, in their system account
+    "$SYS.SERVER.*.STATSZ", "$SYS.SERVER.ACCOUNT.*.CONNS", "$SYS.ACCOUNT.*.SERVER.CONNS",
+)  # fmt: skip
+INBOXES: Final = "_INBOX.>"  # replies to requests
+MQTT: Final = "$MQTT.>"  # sessions and acknowledgements of MQTT clients
+ACKNOWLEDGEMENTS: Final = "$JS.ACK.>"  # of stored messages, by their readers
 
 
-def jetstream(domain: str | None) -> str:
-    """The prefix of all requests; without a domain, that of the server itself."""
+def jetstream_api(domain: str | None) -> str:
+    """The prefix of requests to the JetStream of a domain: a broker's or the hub's; None for the connection's own."""
     return "$JS.API" if domain is None else f"$JS.{domain}.API"
 
 
 def direct_get(domain: str, stream: str) -> str:
-    """Requests for stored messages of a stream, which is not asked to keep a position."""
-    return f"{jetstream(domain)}.DIRECT.GET.{stream}"
+    """Requests for stored messages of a stream by subject or sequence number."""
+    return f"{jetstream_api(domain)}.DIRECT.GET.{stream}"
 
 
-def consumer_info(domain: str, stream: str, durable: str) -> str:
-    return f"{jetstream(domain)}.CONSUMER.INFO.{stream}.{durable}"
+def next_message(domain: str, stream: str, consumer: str) -> str:
+    """Requests of a reader for its next messages."""
+    return f"{jetstream_api(domain)}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
 
 
-def consumer_next(domain: str, stream: str, durable: str) -> str:
-    """Requests for the next messages of a consumer."""
-    return f"{jetstream(domain)}.CONSUMER.MSG.NEXT.{stream}.{durable}"
+def consumer_info(domain: str, stream: str, consumer: str) -> str:
+    return f"{jetstream_api(domain)}.CONSUMER.INFO.{stream}.{consumer}"
 
 
-ACKNOWLEDGEMENTS: Final = "$JS.ACK.>"  # reply subjects of messages that a consumer has delivered
+def bucket_stream(bucket: str) -> str:
+    """The stream that holds a key-value bucket."""
+    return f"KV_{bucket}"
 
 
-def ledger(app: str, kind: str, name: str) -> str:
-    """The data cluster's entry about a channel or a feed of an application."""
-    return f"ledger.{app}.{kind}.{name}"
+def bucket_entry(bucket: str, name: str) -> str:
+    """The subject of an entry of a key-value bucket."""
+    return f"$KV.{bucket}.{name}"

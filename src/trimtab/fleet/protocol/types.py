@@ -114,7 +114,7 @@ def is_text(value: str) -> bool:
     return not _SURROGATE.search(value)
 
 
-# One function for each type: the value as it is kept, or None if it is not of the type.
+# One function for each type: the canonical form of the value, or None if it is not of the type.
 
 
 def _string(value: object) -> str | None:

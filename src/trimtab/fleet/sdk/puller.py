@@ -39,7 +39,7 @@ class Puller:
     ) -> None:
         self.broker = broker
         self.connection = connection
-        self._next = subjects.consumer_next(broker, names.stream(topic), durable)
+        self._next = subjects.next_message(broker, names.stream(topic), durable)
         self._info = subjects.consumer_info(broker, names.stream(topic), durable)
         self._receive = receive
         self._sure = False  # whether the consumer is known to exist; a request to a missing one gets no answer

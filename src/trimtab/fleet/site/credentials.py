@@ -19,6 +19,7 @@ from typing import Any, Final
 from trimtab.errors import BadInput
 
 FLEET_FILE: Final = "fleet.json"  # all secrets: for the command line, and for brokers that join
+REPLICA_FILE: Final = "replica.json"  # in a broker's folder: the registry as its agent has it
 CLIENT_FILE: Final = "client.json"  # addresses and password for applications
 
 

@@ -17,20 +17,30 @@ from trimtab.fleet.protocol import coding, names, wire
 from trimtab.fleet.protocol.admin_verbs import AddBroker, BrokerUrls, ForgetBroker, ListBrokers, RemoveBroker
 from trimtab.fleet.protocol.entries import BrokerEntry
 from trimtab.fleet.site import server
-from trimtab.fleet.site.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, read_secret, write_secret
+from trimtab.fleet.site.credentials import (
+    CLIENT_FILE,
+    FLEET_FILE,
+    REPLICA_FILE,
+    Fleet,
+    Tls,
+    make_tls,
+    read_secret,
+    write_secret,
+)
 from trimtab.fleet.site.lock import lock
 from trimtab.fleet.site.processes import ControllerProcess, PipelineProcess, write_settings
 from trimtab.fleet.site.server import Address, Front, Store
 from trimtab.fleet.site.supervisor import Child, Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from pathlib import Path
 
     from trimtab.fleet.protocol.request import Done
 
 LOOPBACK: Final = "127.0.0.1"
 READY_S: Final = 20.0
+PIPELINE_S: Final = 600.0  # limit of the start of the data cluster; Spark needs a minute on a small machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,7 @@ class Launch:
         self.fleet = Fleet()
         self._tls = tls
         self._binary = server.find_nats_server()
+        self._starting: set[str] = set()  # brokers whose start is not complete
         self._admin: Any = None
         self._others: dict[str, list[str]] = {}
         self._locks: dict[str, IO[str]] = {}
@@ -111,6 +122,8 @@ class Launch:
     async def start_pipeline(self, manifest: Path | None = None, spark: dict[str, str] | None = None) -> None:
         """Start the data cluster, with the application of ``manifest`` if given; returns when it serves.
 
+        A data cluster that does not start is ended.
+
         It runs in a process of its own. The default settings of ``spark`` are those of trimtab.toml.
         """
         ready = self.home / "pipeline" / "ready"
@@ -118,10 +131,18 @@ class Launch:
         application = str(manifest.resolve()) if manifest is not None else None
         self._process("pipeline", "trimtab.pipeline.process", PipelineProcess(str(self.home), application, spark))
         child = self.supervisor.find("pipeline")
-        while not ready.exists():
-            if child.restarts:
-                raise BadInput(f"the pipeline does not start: {child.tail()} ({child.log})")
-            await asyncio.sleep(0.1)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PIPELINE_S
+        try:
+            while not ready.exists():
+                if child.restarts:
+                    raise BadInput(f"the pipeline does not start: {child.tail()} ({child.log})")
+                if loop.time() > deadline:
+                    raise BadInput(f"the pipeline is not ready within {PIPELINE_S:g} s: {child.tail()} ({child.log})")
+                await asyncio.sleep(0.1)
+        except BaseException:
+            await self.supervisor.remove(child)
+            raise
 
     def join(self, path: Path) -> None:
         """Join the fleet of this fleet file."""
@@ -135,7 +156,7 @@ class Launch:
         names.broker_name(name)
         if stores not in (1, 3, 5):
             raise BadInput(f"a site has 1, 3 or 5 stores, so that a majority can agree; asked: {stores}")
-        if name in self.sites:
+        if name in self.sites or name in self._starting:
             raise BadInput(f"broker '{name}' runs already")
         fleet = replace(self.fleet, hub_leaf=hub_leaf) if hub_leaf else self.fleet
         for chosen in (port, mqtt_port, mesh_port):
@@ -144,59 +165,81 @@ class Launch:
         free = iter(server.free_ports(self.host, 4 + 2 * stores))
         wanted = (port, None, mesh_port, mqtt_port)
         client, leaf, mesh, mqtt = (Address(self.host, chosen or next(free)) for chosen in wanted)
-        if routes is None:
-            routes = await self._known_routes(name)
-        front = Front(name, self.area, client, leaf, mesh, tuple(routes), advertise)
-        await self._server(name, server.front_config(fleet, front), client)
-        store_clients = [Address(self.host, next(free)) for _ in range(stores)]
-        store_meshes = [Address(self.host, next(free)) for _ in range(stores)] if stores > 1 else [None]
-        for number, (at, own_mesh) in enumerate(zip(store_clients, store_meshes, strict=True), start=1):
-            store = Store(
-                name, number, at, leaf, self.home / f"{name}-store-{number}" / "store",
-                mqtt if number == 1 else None, own_mesh,
-                tuple(str(other) for other in store_meshes if other not in (None, own_mesh)),
-            )  # fmt: skip
-            await self._server(store.name, server.store_config(fleet, store), at)
-        urls = [f"{self.scheme}://{client}"]
-        about = BrokerEntry(urls, advertise or str(mesh), self.area, stores, str(mqtt), **self.capacity.about())
-        config = self.home / name / "agent.json"
-        content = {
-            "broker": name, "urls": urls, "fleet": fleet.fleet, "system": fleet.system, "about": coding.plain(about),
-            "stores": [f"{self.scheme}://{address}" for address in store_clients],
-            "ca": fleet.tls.ca if fleet.tls else None,
-        }  # fmt: skip
-        write_secret(config, content)
-        self._python(f"{name}-agent", "trimtab.fleet.broker.agent", str(config))
-        site = Site(name, front, mqtt, urls)
-        self.sites[name] = site
-        self._write_client_file()
-        return site
+        async with self._all_or_nothing(name):
+            if routes is None:
+                routes = await self._known_routes(name)
+            front = Front(name, self.area, client, leaf, mesh, tuple(routes), advertise)
+            await self._server(name, server.front_config(fleet, front), client)
+            store_clients = [Address(self.host, next(free)) for _ in range(stores)]
+            store_meshes = [Address(self.host, next(free)) for _ in range(stores)] if stores > 1 else [None]
+            for number, (at, own_mesh) in enumerate(zip(store_clients, store_meshes, strict=True), start=1):
+                store = Store(
+                    name, number, at, leaf, self.home / f"{name}-store-{number}" / "store",
+                    mqtt if number == 1 else None, own_mesh,
+                    tuple(str(other) for other in store_meshes if other not in (None, own_mesh)),
+                )  # fmt: skip
+                await self._server(store.name, server.store_config(fleet, store), at)
+            urls = [f"{self.scheme}://{client}"]
+            about = BrokerEntry(urls, advertise or str(mesh), self.area, stores, str(mqtt), **self.capacity.about())
+            config = self.home / name / "agent.json"
+            content = {
+                "broker": name, "urls": urls, "fleet": fleet.fleet, "system": fleet.system,
+                "about": coding.plain(about),
+                "stores": [f"{self.scheme}://{address}" for address in store_clients],
+                "ca": fleet.tls.ca if fleet.tls else None,
+            }  # fmt: skip
+            write_secret(config, content)
+            self._python(f"{name}-agent", "trimtab.fleet.broker.agent", str(config))
+            site = Site(name, front, mqtt, urls)
+            self.sites[name] = site
+            self._write_client_file()
+            return site
+
+    @contextlib.asynccontextmanager
+    async def _all_or_nothing(self, name: str) -> AsyncIterator[None]:
+        """If the start of a broker fails, the parts that were started are ended, and it can be started again."""
+        self._starting.add(name)
+        try:
+            yield
+        except BaseException:
+            self.sites.pop(name, None)
+            await self._end_parts(name)
+            raise
+        finally:
+            self._starting.discard(name)
 
     async def end_broker(self, name: str, *, kill: bool = False) -> None:
         """Stop a broker's processes; with ``kill`` at once and without notice, as when a machine fails."""
         if name not in self.sites:
             raise NotStartedHere(f"no broker '{name}' was started here; there are: {', '.join(self.sites) or 'none'}")
+        await self._end_parts(name, kill=kill)
+        del self.sites[name]
+        self._others.pop(name, None)
+        self._write_client_file(without=name)
+
+    async def _end_parts(self, name: str, *, kill: bool = False) -> None:
         parts = re.compile(rf"{re.escape(name)}(-agent|-store-\d+)?")
         own = [child for child in self.supervisor.children if parts.fullmatch(child.name)]
         if kill:
             await self.supervisor.kill(own)
         for child in reversed(own):
             await self.supervisor.remove(child)
-        del self.sites[name]
-        self._others.pop(name, None)
-        self._write_client_file(without=name)
 
     async def serve_hosts(self) -> None:
         """Start and stop brokers on request of operators."""
 
         async def add(request: AddBroker) -> BrokerUrls:
             site = await self.start_broker(request.name, stores=request.stores)
-            await self.ready([request.name])
+            with _changed(f"broker '{request.name}' was started"):
+                await self.ready([request.name])
             return BrokerUrls(site.urls)
 
         async def remove(request: RemoveBroker) -> Done:
             await self.end_broker(request.name)
-            return await wire.ask(await self.admin(), ForgetBroker(request.name), 10.0)
+            with _changed(f"broker '{request.name}' was ended"):
+                # A broker of this name that is started here again must not go by the registry of this one.
+                (self.home / request.name / REPLICA_FILE).unlink(missing_ok=True)
+                return await wire.ask(await self.admin(), ForgetBroker(request.name), 10.0)
 
         await wire.serve(await self.admin(), [AddBroker.answered_by(add), RemoveBroker.answered_by(remove)])
 
@@ -253,7 +296,11 @@ class Launch:
             file.write(config)
         child = Child(name, [self._binary, "-c", str(path)], folder / "server.log", {"GOMAXPROCS": self._threads})
         self.supervisor.start(child)
-        await self._listening(child, client)
+        try:
+            await self._listening(child, client)
+        except BaseException:
+            await self.supervisor.remove(child)
+            raise
 
     def _lock(self, name: str) -> None:
         """Lock a server's folder: two servers on the same stored data would corrupt it."""
@@ -288,6 +335,15 @@ class Launch:
         log = self.home / name / "log"
         here = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONUNBUFFERED": "1"}
         self.supervisor.start(Child(name, [sys.executable, "-m", module, *arguments], log, here))
+
+
+@contextlib.contextmanager
+def _changed(what: str) -> Iterator[None]:
+    """An error tells that a part of the request has been carried out."""
+    try:
+        yield
+    except Unreachable as error:
+        raise Unreachable(f"{what}, but {error}", changed=True) from None
 
 
 async def admin_connection(fleet: Fleet) -> Any:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # nats-server counts a stream's limit as used from the start. With the size of the disk as the limit of all streams, it
 # would allow only some dozens. Each stream's own limit bounds the stored data.
 MAX_STORE: Final = 1 << 50
-OWN_PORTS: Final = range(20_000, 32_768)  # below those that systems give to outgoing connections
+OWN_PORTS: Final = range(20_000, 32_768)  # below the ports that systems assign to outgoing connections
 _given: set[int] = set()  # ports that ``free_ports`` has returned in this process
 # Permissions of applications: they cannot change a stream, a route, or another part of the fleet.
 CLIENT_MAY: Final[dict[str, Any]] = {
@@ -41,17 +41,17 @@ CLIENT_MAY: Final[dict[str, Any]] = {
         "allow": [
             *(to(EVERY) for to in (subjects.deliver, subjects.work, subjects.door)),
             *(to(ANY, EVERY) for to in (subjects.home, subjects.keep)),
-            "_INBOX.>", "$MQTT.>", subjects.PROBE,
+            subjects.INBOXES, subjects.MQTT, subjects.PROBE,
             *(request.subject(ANY) for request in agent_verbs.CLIENTS_MAY_ASK),
             *(request.subject() for request in hub_verbs.CLIENTS_MAY_ASK),
             subjects.direct_get(names.HUB, RESULTS), subjects.consumer_info(ANY, ANY, ANY),
-            subjects.consumer_next(ANY, ANY, ANY), subjects.ACKNOWLEDGEMENTS,
+            subjects.next_message(ANY, ANY, ANY), subjects.ACKNOWLEDGEMENTS,
         ]
     },
     "subscribe": {
         "allow": [
-            subjects.deliver(EVERY), subjects.HEARD_RESULTS, subjects.dead(EVERY), subjects.change(EVERY), "_INBOX.>",
-            "$MQTT.>",
+            subjects.deliver(EVERY), subjects.HEARD_RESULTS, subjects.dead(EVERY), subjects.change(EVERY),
+            subjects.INBOXES, subjects.MQTT,
         ]
     },
 }  # fmt: skip

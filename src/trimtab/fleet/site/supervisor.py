@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import itertools
+import logging
 import os
 import signal
 import subprocess
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+log = logging.getLogger("trimtab.supervisor")
 AGAIN_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # pauses before a process that keeps dying is restarted
 STEADY_S: Final = 10.0  # after this lifetime, the next restart waits for the first of these pauses again
 STOP_S: Final = 5.0  # time between SIGTERM and SIGKILL
@@ -84,6 +87,8 @@ class Supervisor:
         await self.stop()
 
     def start(self, child: Child) -> None:
+        if child.name in self._watchers:
+            raise BadInput(f"process '{child.name}' runs already")
         child.log.parent.mkdir(parents=True, exist_ok=True)
         child.start()
         self.children.append(child)
@@ -103,8 +108,22 @@ class Supervisor:
             await asyncio.sleep(AGAIN_S[min(deaths, len(AGAIN_S) - 1)])
             deaths += 1
             child.restarts += 1
-            self._on_restart(child)
-            child.start()
+            try:
+                self._on_restart(child)
+            except Exception:  # for example, the terminal that it writes to is gone
+                log.exception("the restart of '%s' could not be reported", child.name)
+            await self._start_again(child)
+
+    async def _start_again(self, child: Child) -> None:
+        """Start a process until that succeeds: the system may have no memory, processes or files left just now."""
+        pauses = itertools.chain(AGAIN_S, itertools.repeat(AGAIN_S[-1]))
+        for pause_s in pauses:
+            try:
+                child.start()
+                return
+            except (OSError, subprocess.SubprocessError) as error:
+                log.error("'%s' cannot be started, and is tried again in %g s: %s", child.name, pause_s, error)
+            await asyncio.sleep(pause_s)
 
     def find(self, name: str) -> Child:
         for child in self.children:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from trimtab.control.plan import Plan
 from trimtab.control.plan_runner import PlanRunner
-from trimtab.control.progress import FAILED, MOVED
+from trimtab.fleet.protocol.plans import FAILED, MOVED, Plan
 from trimtab.lab.stability.case import PER_CORE
 from trimtab.observe.snapshot import Snapshot, Usage
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,8 +30,8 @@ class TopicProcessor:
 
     ``on_result(message, result)`` or ``on_dead(message, reason)`` is called on the event loop, in the order of
     ``submit``, once for each message. A message is dead if its function raises an exception, takes longer than
-    ``limit_s``, or ends the worker. In the last two cases a new worker continues with the same spool and the next
-    message. The spool contains messages, not results, so it contains dead messages too.
+    ``limit_s``, ends the worker, or returns more than ``most_bytes``. If the worker has ended, a new worker continues
+    with the same spool and the next message. The spool contains messages, not results, so also those that are dead.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class TopicProcessor:
         *,
         spool_size: int,
         limit_s: float,
+        most_bytes: float = math.inf,
         on_result: Callable[[Message, bytes | None], None],
         on_dead: Callable[[Message, str], None],
     ) -> None:
@@ -52,6 +54,7 @@ class TopicProcessor:
         self.spec = spec
         self.spool_size = spool_size
         self.limit_s = limit_s
+        self.most_bytes = most_bytes  # of a result
         self.backlog = 0  # submitted and not yet answered
         self.processed = 0
         self.dead = 0
@@ -243,6 +246,8 @@ class TopicProcessor:
         self.busy_s += cpu_s
         if kind == ERROR:
             self._lose_head(payload.decode(errors="replace"))
+        elif kind == RESULT and len(payload) > self.most_bytes:
+            self._lose_head(f"its result of {len(payload):,} bytes is over the limit of {self.most_bytes:,}")
         else:
             self.processed += 1
             self._finish_head(self._on_result, payload if kind == RESULT else None)
