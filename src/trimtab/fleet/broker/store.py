@@ -15,6 +15,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Final
 
+from nats.js import JetStreamContext
 from nats.js.api import (
     AckPolicy,
     ConsumerConfig,
@@ -28,13 +29,13 @@ from nats.js.api import (
 from nats.js.errors import APIError, BadRequestError, NotFoundError, ServerError
 
 from trimtab.errors import BadInput, Unreachable
-from trimtab.fleet.protocol import names, subjects
+from trimtab.fleet.protocol import names, subjects, wire
 from trimtab.fleet.protocol.agent_verbs import Closed
 from trimtab.fleet.protocol.streams import ACK_S
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
-    from nats.js.client import JetStreamContext
+    from nats.js.api import StreamInfo
 
 DUPLICATES_S: Final = 120.0  # how long a stream remembers message ids
 MOST_BYTES: Final = 1 << 30  # size limit of a stream, which drops its oldest messages
@@ -50,7 +51,7 @@ class Store:
         self._connection = connection
 
     def at(self, broker: str) -> JetStreamContext:
-        return self._connection.jetstream(domain=broker, timeout=5)
+        return JetStreamContext(wire.Counted(self._connection), domain=broker, timeout=5)  # type: ignore[arg-type]
 
     async def create(self, topic: str, broker: str, replicas: int) -> None:
         try:
@@ -139,8 +140,10 @@ class Store:
 
     async def topics(self, broker: str) -> list[str]:
         """Topics with a stream at the broker, in whatever state."""
-        streams = await self.at(broker).streams_info()
-        return [names.stream_topic(name) for s in streams if not (name := s.config.name or "").startswith("$")]
+        found: list[StreamInfo] = []
+        while page := await self.at(broker).streams_info(len(found)):
+            found += page
+        return [names.stream_topic(name) for s in found if not (name := s.config.name or "").startswith("$")]
 
     async def exists(self, topic: str, broker: str) -> bool:
         try:

@@ -37,6 +37,21 @@ CROSSED: Final[Counter[str]] = Counter(bytes=0)
 PENDING_BYTES: Final = 8 * 1024 * 1024  # limit of outgoing bytes buffered while the server is unreachable
 
 
+class Counted:
+    """A connection whose requests and replies count as the fleet's own traffic. Everything else is the connection's."""
+
+    def __init__(self, connection: Nats) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def request(self, subject: str, payload: bytes = b"", **options: Any) -> Msg:
+        reply = await self._connection.request(subject, payload, **options)
+        CROSSED["bytes"] += len(payload) + len(reply.data)
+        return reply
+
+
 async def connect(
     servers: Sequence[str],
     user: str,
