@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
-UNSUBSCRIBE_S: Final = 2.0  # limit for a server's confirmation that subscriptions have ended
+UNSUBSCRIBE_S: Final = 10.0  # limit for the confirmation that subscriptions have ended; then messages may be lost
 CLOSE_S: Final = 5.0  # limit of closing a connection, if its server does not read
 # Bytes of the fleet's own traffic that this process has exchanged with other processes.
 CROSSED: Final[Counter[str]] = Counter(bytes=0)

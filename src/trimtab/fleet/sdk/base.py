@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     OnMessage = Callable[[Any], Awaitable[None]]
 
-CONFIRM_S: Final = 2.0  # limit for a broker's confirmation of the subscriptions over a new base connection
+CONFIRM_S: Final = 5.0  # limit for a broker's confirmation of the subscriptions over a new base connection
 
 
 @dataclass(slots=True, eq=False)
