@@ -220,6 +220,26 @@ def test_with_the_usual_threshold_the_same_fleet_is_left_alone():
     assert played(Loop(Settings(policy="ldm", budget=1.0)), brokers, [2] * 30, 60.0) == []
 
 
+def test_requests_of_clients_move_with_them():
+    """A plan for many clients with little traffic must not count their requests at the broker that they leave."""
+    rows = np.arange(6)
+    workload = Workload(
+        Topics(Ids.numbered("t", 6), np.full(6, 5.0)), Clients(Ids.numbered("c", 6)), Brokers(Ids(["b0", "b1"])),
+        Links.subscriptions(rows, rows),
+    )  # fmt: skip
+    usage = {"b0": Usage(0.0, own=700.0, clients=600.0), "b1": Usage(0.0, own=100.0)}
+    routing = RoutingTable.of_homes({f"c{row}": "b0" for row in range(6)})
+    view = View.of(Snapshot(0.0, workload, usage), routing, ["b0", "b1"])
+
+    half = view.load(view.placed({client(f"c{row}"): "b1" for row in range(3)}))
+    plan = decide(view, asked(most=6))
+
+    assert view.load().per_broker.tolist() == [760.0, 100.0]  # what brokers report of themselves, as long as all stay
+    assert half.per_broker.tolist() == [430.0, 430.0]
+    assert len(plan.steps) == 3
+    assert plan.predicted.spread == pytest.approx(0.0)
+
+
 def test_common_subscriptions_are_gathered_when_that_saves_enough():
     case = find("communities")(0)
     view = case.view(Snapshot(0.0, case.workload(case.rate)), case.home, np.ones(case.brokers, bool))

@@ -122,7 +122,7 @@ class View:
     def load(self, placement: Rows | None = None) -> Load:
         """Data/s in and out of every broker's server, with this placement instead of the present one."""
         wire = self.data.wire(self.carriers(placement), len(self.brokers))
-        return Load(wire.total + self.own, self.problem.speed)
+        return Load(wire.total + self.own + self._requests_at(placement), self.problem.speed)
 
     def messages(self, placement: Rows | None = None) -> Load:
         """Messages/s of topics in and out of every broker's server."""
@@ -131,8 +131,22 @@ class View:
 
     @cached_property
     def own(self) -> Floats:
-        """(B,) data/s of requests and reports between the fleet's processes, as measured; it moves with no key."""
-        return np.array([self.usage[name].own if name in self.usage else 0.0 for name in self.brokers])
+        """(B,) data/s of requests and reports between the fleet's processes, as measured, that moves with no key."""
+        measured = np.array([self.usage[name].own if name in self.usage else 0.0 for name in self.brokers])
+        return np.asarray(measured - self._requests_at(None))
+
+    @cached_property
+    def requests(self) -> Floats:
+        """(keys,) data/s of a client's requests and reports, which move with it: the same for all clients, since it
+        depends on neither the placement nor, by much, on the client."""
+        clients = np.fromiter((key.unit == "client" for key in self.keys), bool, len(self.keys))
+        total = sum(self.usage[name].clients for name in self.brokers if name in self.usage)
+        return np.where(clients, total / max(int(clients.sum()), 1), 0.0)
+
+    def _requests_at(self, placement: Rows | None) -> Floats:
+        rows = self.current if placement is None else placement
+        placed = rows != UNPLACED
+        return np.bincount(rows[placed], weights=self.requests[placed], minlength=len(self.brokers)).astype(np.float64)
 
     @cached_property
     def processing(self) -> Floats:
@@ -169,6 +183,8 @@ class View:
         measured = self.snapshot.workload
         links = measured.links
         own = traffic.own(self.owner, self.carriers(), len(self.keys), self.whole)
+        if traffic is self.data:
+            own = own + self.requests
         private = np.flatnonzero(own > 0.0).astype(np.int32)
         shared = np.flatnonzero((links.role != PUB) & (self.owner >= 0) & ~self.whole[links.topic])
         topic = np.concatenate([links.topic[shared], len(measured.topics) + np.arange(len(private), dtype=np.int32)])

@@ -82,6 +82,7 @@ class BrokerReport(msgspec.Struct):
     published: Published | None = None  # since the previous list; ``stock-BROKER`` stands for all stock clients
     stock_subscriptions: dict[str, int] | None = None  # topic -> subscriptions of stock clients
     own_bytes: int = 0  # requests and reports between the fleet's processes, part of in_bytes and out_bytes
+    client_bytes: int = 0  # the part of own_bytes that clients cause
 
     def encode(self) -> dict[str, Any]:
         """The report as JSON values."""

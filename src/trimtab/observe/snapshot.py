@@ -40,6 +40,7 @@ class Usage:
     memory: float = 0.0  # bytes
     latency_ms: float = 0.0  # p99 of its deliveries
     own: float = 0.0  # bytes/s of requests and reports between the fleet's processes; part of ``data``
+    clients: float = 0.0  # bytes/s of these that clients cause; part of ``own``
 
 
 @dataclass(frozen=True, slots=True, eq=False)

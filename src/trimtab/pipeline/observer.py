@@ -184,7 +184,7 @@ class Observer:
     def _usage(self, brokers: DataFrame, rows: DataFrame, since: float, now: float) -> dict[str, Usage]:
         latency = telemetry.percentiles(rows.where(rows.at > since), ["broker"], [0.99])
         joined = telemetry.usage(brokers, rows, since, now).join(latency, "broker", "left").toArrow().to_pylist()
-        names = ("data", "messages", "cores", "processing", "memory", "own")
+        names = ("data", "messages", "cores", "processing", "memory", "own", "clients")
         return {
             row["broker"]: Usage(**{name: row[name] for name in names}, latency_ms=row["p99_ms"] or 0.0)
             for row in joined

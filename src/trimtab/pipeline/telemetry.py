@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+OWN: Final = ("own_bytes", "client_bytes")
 _COUNTS: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes")
 _PERIOD: Final = ("at", "period_s", "broker")
 # Tables, in memory and in history. ``at`` is the end of the period, in seconds since 1970.
-BROKERS: Final = spark_ddl(BrokerReport, (*_PERIOD, "cpu", "memory_bytes", "connections", *_COUNTS, "own_bytes"))
+BROKERS: Final = spark_ddl(BrokerReport, (*_PERIOD, "cpu", "memory_bytes", "connections", *_COUNTS, *OWN))
 RESULTS: Final = ("result_msgs", "result_bytes")
-ADDED: Final = (*RESULTS, "own_bytes")  # columns that older history does not have
+ADDED: Final = (*RESULTS, *OWN)  # columns that older history does not have
 TOPICS: Final = (
     f"{spark_ddl(BrokerReport, _PERIOD)}, topic STRING, {spark_ddl(TopicReport, (*_COUNTS, 'processed', 'busy_s'))}, "
     f"latency MAP<INT, LONG>, {spark_ddl(TopicReport, RESULTS)}"
@@ -52,7 +53,7 @@ def reports(messages: DataFrame) -> DataFrame:
 
 def brokers(reports: DataFrame) -> DataFrame:
     """``BROKERS``: one row per report. The parts of a report that came in several messages are added up."""
-    longs = ("memory_bytes", "connections", *_COUNTS, "own_bytes")
+    longs = ("memory_bytes", "connections", *_COUNTS, *OWN)
     sums = [F.sum(F.coalesce(name, F.lit(0))).cast("long").alias(name) for name in longs]
     cpu = F.sum(F.coalesce("cpu", F.lit(0.0))).alias("cpu")
     return reports.groupBy("at", "period_s", "broker").agg(cpu, *sums)
@@ -218,9 +219,10 @@ def usage(rows: DataFrame, processed: DataFrame, since: float, until: float) -> 
         (F.sum(F.col("in_bytes") + F.col("out_bytes")) / span).alias("data"),
         (F.sum(F.col("in_msgs") + F.col("out_msgs")) / span).alias("messages"), F.avg("cpu").alias("cores"),
         F.avg("memory_bytes").alias("memory"), (F.sum("own_bytes") / span).alias("own"),
+        (F.sum("client_bytes") / span).alias("clients"),
     )  # fmt: skip
     busy = processed.where(within).groupBy("broker").agg((F.sum("busy_s") / span).alias("processing"))
-    return own.join(busy, "broker", "left").fillna(0.0, ["cores", "memory", "processing", "own"])
+    return own.join(busy, "broker", "left").fillna(0.0, ["cores", "memory", "processing", "own", "clients"])
 
 
 def _begin(every_s: float) -> Column:

@@ -78,8 +78,8 @@ class Agent:
         own = [
             Ping.answered_by(self._ping), WelcomeClient.answered_by(self._welcome), DrainLinks.answered_by(self._drain),
         ]  # fmt: skip
-        handlers = [*own, *self.clients.handlers(), *self.hosting.handlers()]
-        await wire.serve(self.connection, handlers, broker=self.broker)
+        await wire.serve(self.connection, [*own, *self.hosting.handlers()], broker=self.broker)
+        await wire.serve(self.connection, self.clients.handlers(), broker=self.broker, of_clients=True)
         await self.connection.subscribe(subjects.PROBE, cb=self._probe)
         await self.connection.subscribe(subjects.change(subjects.EVERY), cb=self._changed)
         await self.connection.subscribe(subjects.raw(self.broker, subjects.EVERY), cb=self.clients.enter)

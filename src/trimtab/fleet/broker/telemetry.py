@@ -66,9 +66,11 @@ class Telemetry:
     def __init__(self, servers: list[Nats]) -> None:
         self._servers = servers
         self._totals: dict[tuple[int, str], int] = {}
+        self._listed: dict[int, tuple[tuple[int, int], int, set[int]]] = {}  # of each server, at its last list
         self._delivered: dict[tuple[int, int, str, str], int] = {}  # (server, connection, subject, sid) -> messages
         self._at = time.time()
         self._own = 0  # total bytes of the fleet's own traffic at the last report
+        self._of_clients = 0  # the part of it that clients cause
         self._queried = 0  # total bytes of the front's replies to this agent
         self._remotes = 0  # servers that the front is connected to
         self._exchanged = 0  # total bytes of statistics exchanged with other servers, and copied to this agent
@@ -94,12 +96,14 @@ class Telemetry:
         delivered: dict[tuple[int, int, str, str], int] = {}
         for number in range(len(self._servers)):
             with contextlib.suppress(Exception):  # a restarting server does not answer
-                await self._load(report, number)
-                await self._stock(report, number, delivered)
+                statistics = await self._load(report, number)
+                await self._stock(report, number, statistics, delivered)
         self._delivered = delivered
         # Bytes that an agent exchanges with another process cross the server twice: in and out.
         own = 2 * wire.CROSSED["bytes"] + self._queried + self._exchanged
         report.own_bytes, self._own = own - self._own, own
+        of_clients = 2 * wire.CROSSED["clients"]
+        report.client_bytes, self._of_clients = of_clients - self._of_clients, of_clients
         return report
 
     async def _ask(self, number: int, what: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +117,7 @@ class Telemetry:
             self._queried += len(reply.data)
         return bytes(reply.data)
 
-    async def _load(self, report: BrokerReport, number: int) -> None:
+    async def _load(self, report: BrokerReport, number: int) -> dict[str, Any]:
         statistics = await self._ask(number, "VARZ", {})
         report.cpu += float(statistics["cpu"]) / 100.0
         report.memory_bytes += int(statistics["mem"])
@@ -125,13 +129,15 @@ class Telemetry:
                 setattr(report, name, grown)
         if number == 0:
             self._remotes = int(statistics.get("remotes", 0)) + 1  # the other fronts and the hub
+        return statistics
 
-    async def _stock(self, report: BrokerReport, number: int, delivered: dict[tuple[int, int, str, str], int]) -> None:
+    async def _stock(
+        self, report: BrokerReport, number: int, statistics: dict[str, Any],
+        delivered: dict[tuple[int, int, str, str], int],
+    ) -> None:  # fmt: skip
         """Count the subscriptions of stock clients, which do not report, and the messages delivered to them."""
-        listing = await self._ask(number, "CONNZ", {"limit": 10_000})
-        clients = [connection for connection in listing["connections"] if connection.get("kind") == "Client"]
-        stock = {client["cid"] for client in clients if not str(client.get("name", "")).startswith("trimtab:")}
-        report.connections += len(clients)
+        count, stock = await self._connections(number, statistics)
+        report.connections += count
         report.stock += len(stock)
         if not stock:  # the usual case; the detailed reply is long
             return
@@ -151,3 +157,18 @@ class Telemetry:
                 topic.subscribers += 1
                 counted[name] = counted.get(name, 0) + 1
                 topic.out_msgs += max(0, delivered[key] - self._delivered.get(key, 0))
+
+    async def _connections(self, number: int, statistics: dict[str, Any]) -> tuple[int, set[int]]:
+        """The number of clients of a server, and the connections of stock clients.
+
+        The list of all connections is long, so it is requested only if a connection has begun or ended.
+        """
+        version = int(statistics["total_connections"]), int(statistics["connections"])
+        known, count, stock = self._listed.get(number, (None, 0, set()))
+        if known != version:
+            listing = await self._ask(number, "CONNZ", {"limit": 10_000})
+            clients = [connection for connection in listing["connections"] if connection.get("kind") == "Client"]
+            stock = {client["cid"] for client in clients if not str(client.get("name", "")).startswith("trimtab:")}
+            count = len(clients)
+            self._listed[number] = version, count, stock
+        return count, stock

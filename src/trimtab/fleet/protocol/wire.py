@@ -32,8 +32,9 @@ log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
 UNSUBSCRIBE_S: Final = 10.0  # limit for the confirmation that subscriptions have ended; then messages may be lost
 CLOSE_S: Final = 5.0  # limit of closing a connection, if its server does not read
-# Bytes of the fleet's own traffic that this process has exchanged with other processes.
-CROSSED: Final[Counter[str]] = Counter(bytes=0)
+# Bytes of the fleet's own traffic that this process has exchanged with other processes; ``clients`` is the part of
+# ``bytes`` that requests of clients cause.
+CROSSED: Final[Counter[str]] = Counter(bytes=0, clients=0)
 PENDING_BYTES: Final = 8 * 1024 * 1024  # limit of outgoing bytes buffered while the server is unreachable
 
 
@@ -198,15 +199,21 @@ async def tell(connection: Nats, request: Request[Any], *, broker: str = "") -> 
     await connection.publish(request.subject(broker), coding.encode_message(request))
 
 
-async def serve(connection: Nats, handlers: Iterable[Handler], *, broker: str = "") -> list[Subscription]:
-    """Answer requests, each in a task of its own; an agent names its ``broker``."""
+async def serve(
+    connection: Nats, handlers: Iterable[Handler], *, broker: str = "", of_clients: bool = False
+) -> list[Subscription]:
+    """Answer requests, each in a task of its own; an agent names its ``broker``, and says which are ``of_clients``."""
     return [
-        await connection.subscribe(handler.request.subject(broker), cb=_answering(handler.request, handler.handle))
+        await connection.subscribe(
+            handler.request.subject(broker), cb=_answering(handler.request, handler.handle, of_clients)
+        )
         for handler in handlers
     ]
 
 
-def _answering(kind: type[Request[Any]], handle: Callable[[Any], Awaitable[Any]]) -> Callable[[Msg], Awaitable[None]]:
+def _answering(
+    kind: type[Request[Any]], handle: Callable[[Any], Awaitable[Any]], of_clients: bool
+) -> Callable[[Msg], Awaitable[None]]:
     running = tasks.Background("an answer", log)
 
     async def answer(message: Msg) -> None:
@@ -214,9 +221,10 @@ def _answering(kind: type[Request[Any]], handle: Callable[[Any], Awaitable[Any]]
             reply = coding.encode_message(await _handled(message, kind, handle))
         except (BadInput, Unreachable) as error:
             reply = coding.encode_failure(error)
-        CROSSED["bytes"] += len(message.data)
+        size = len(message.data) + (len(reply) if message.reply else 0)
+        CROSSED["bytes"] += size
+        CROSSED["clients"] += size if of_clients else 0
         if message.reply:
-            CROSSED["bytes"] += len(reply)
             await message.respond(reply)
 
     async def spawn(message: Msg) -> None:
