@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 
 from trimtab.cli.output import print_table
-from trimtab.control.decide import NoPlan, Question, decide
+from trimtab.control.decide import NoPlan, decide
 from trimtab.control.view import View
+from trimtab.fleet.protocol.plans import Question
 from trimtab.model.ids import Ids
+from trimtab.model.key import RoutingTable
 from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
 from trimtab.observe.snapshot import Snapshot, unpack
 
@@ -57,7 +59,7 @@ def decisions() -> None:
         times_s = []
         for _ in range(ROUNDS + 1):  # the first one compiles
             began = time.perf_counter()
-            view = View.of(fleet_snapshot, homes, alive)
+            view = View.of(fleet_snapshot, RoutingTable.of_homes(homes), alive)
             plan = decide(view, question)
             times_s.append(time.perf_counter() - began)
         assert not isinstance(plan, NoPlan)
