@@ -20,7 +20,7 @@ from trimtab.place.registry import policies as policies_of
 def policies(name: str | None, family: str | None, as_json: bool) -> None:
     """List the policies with their knobs and defaults, or show the policy NAME (FAMILY/NAME) in detail.
 
-    A knob is set with --set KNOB=VALUE on `trimtab plan` and `trimtab compare`.
+    A knob is set with --set KNOB=VALUE on `trimtab plan`, `compare` and `rebalance`.
     """
     if name is None:
         names = policies_of(family)

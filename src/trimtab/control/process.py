@@ -10,6 +10,7 @@ from pathlib import Path
 from trimtab.control.controller import Controller
 from trimtab.control.settings import Settings
 from trimtab.fleet import tasks
+from trimtab.fleet.protocol import wire
 from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
 from trimtab.fleet.site.launch import admin_connection
 from trimtab.fleet.site.processes import ControllerProcess, begin
@@ -31,7 +32,7 @@ async def _run(home: Path, settings: Settings, paused: bool) -> None:
     try:
         await tasks.run_until(stop, Controller(connection, settings, _print_status, paused=paused).run())
     finally:
-        await connection.close()
+        await wire.close(connection)
 
 
 def _print_status(sentence: str) -> None:
