@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME ...]``: run them all, or those named, and print one table each."""
+"""``python -m benchmarks [NAME ...]``: runs all benchmarks, or those named, and prints one table each."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""A live fleet out of balance, again and again: how long until it is level, what gets lost, and whether it rests then.
+"""A live fleet out of balance, repeatedly: time until it is level, lost messages, and moves after that.
 
-Five brokers, Spark that measures, a controller with its defaults. Every subscriber has topics of its own and some that
-it shares; most subscribers are brought to one broker while the controller is paused; then it may begin. Everything that
-is published after somebody has subscribed must reach him once, also while he moves. Then nothing may move for two
-minutes: under a steady load in every other run, with 10 % noise in all rates in the others.
+The fleet has five brokers, the pipeline for measurements, and a controller with default settings. Every subscriber has
+an own topic and some shared topics. Most subscribers are moved to one broker while the controller is paused; then the
+controller is resumed. Every message that is published after a subscription must be delivered once, also during moves.
+Then nothing may move for two minutes: in every other run under a steady load, in the others with 10 % noise in all
+rates.
 
-At the end brokers are killed, one after the other, and their clients are watched until each has a message again; and
-the controller that leads is killed, again and again.
+At the end, brokers are killed one after the other, and the time is measured until each of their clients gets a message
+again. Then the leading controller is killed several times.
 """
 
 from __future__ import annotations
@@ -43,44 +44,47 @@ if TYPE_CHECKING:
 RUNS = 10
 REST_S = 120.0
 CLIENTS = 60
-SHARED = 12  # topics that several want
-EACH = 3  # of these, for every client
+SHARED = 12  # number of shared topics
+PER_CLIENT = 3  # shared topics of every client
 BROKERS = ("b1", "b2", "b3", "b4", "b5")
-SKEW = 0.6  # share of the clients that is brought to one broker
-LEVEL = 0.1
-BAR_S = 30.0  # until it is level; the log tells why, if it takes longer
+SKEW = 0.6  # share of the clients that are moved to one broker
+LEVEL = 0.1  # spread of loads below which the fleet is level
+BAR_S = 30.0  # limit of the time until the fleet is level, beyond which the controllers' logs are printed
 NOISE = 0.1
-RATE = 400.0  # messages a second, all topics together
+RATE = 400.0  # messages a second, over all topics
 TICK_S = 0.05
 PATIENCE_S = 120.0
 SEED = 0
-LEADERS = 5  # that are killed
+LEADERS = 5  # number of leaders killed
 
 
 class Audit:
-    """Numbers of every topic as they were published, and as each subscriber has had them."""
+    """The numbers of published messages by topic, and of received messages by subscriber."""
 
     def __init__(self) -> None:
         self.sent: Counter[str] = Counter()  # the last number of each topic
-        self.had: dict[tuple[int, str], Counter[int]] = {}
-        self.heard: dict[int, float] = {}  # when a client had a message last
+        self.received: dict[tuple[int, str], Counter[int]] = {}  # (client, topic) -> numbers
+        self.last_at: dict[int, float] = {}  # client -> time of its last message
 
     def receiver(self, client: int, topic: str) -> Callable[[Message], None]:
-        had = self.had[client, topic] = Counter()
+        received = self.received[client, topic] = Counter()
 
-        def came(message: Message) -> None:
-            had[int(message.data[:10])] += 1
-            self.heard[client] = time.monotonic()
+        def on_message(message: Message) -> None:
+            received[int(message.data[:10])] += 1
+            self.last_at[client] = time.monotonic()
 
-        return came
+        return on_message
 
     def lost_and_doubled(self) -> tuple[int, int]:
-        lost = sum(sum(n not in had for n in range(1, self.sent[topic] + 1)) for (_, topic), had in self.had.items())
-        return lost, sum(count - 1 for had in self.had.values() for count in had.values())
+        lost = sum(
+            sum(n not in received for n in range(1, self.sent[topic] + 1))
+            for (_, topic), received in self.received.items()
+        )
+        return lost, sum(count - 1 for received in self.received.values() for count in received.values())
 
     @property
     def delivered(self) -> int:
-        return sum(had.total() for had in self.had.values())
+        return sum(received.total() for received in self.received.values())
 
 
 class Load:
@@ -115,23 +119,23 @@ async def _operator(launch: Launch) -> Operator:
 
 
 async def _until(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> float:
-    """Seconds until it held."""
+    """Wait until the condition holds; returns the seconds."""
     began = time.monotonic()
     while not await condition():
-        assert time.monotonic() < began + limit_s, "it did not come about in time"
+        assert time.monotonic() < began + limit_s, "the condition did not hold in time"
         await asyncio.sleep(0.2)
     return time.monotonic() - began
 
 
 async def _skew(launch: Launch, rng: np.random.Generator, broker: str) -> None:
-    """Most of them to one broker, the others anywhere; by hand."""
+    """Move most subscribers to one broker, and the others to random brokers."""
     moves = []
     operator = await _operator(launch)
     homes = {row.client: row.home for row in await operator.clients()}
     for number in range(CLIENTS):
-        to = broker if rng.random() < SKEW else BROKERS[rng.integers(len(BROKERS))]
-        if homes[f"sub-{number}"] != to:
-            moves.append(MoveOrder(Key("client", "", f"sub-{number}"), to))
+        target = broker if rng.random() < SKEW else BROKERS[rng.integers(len(BROKERS))]
+        if homes[f"sub-{number}"] != target:
+            moves.append(MoveOrder(Key("client", "", f"sub-{number}"), target))
     await operator.move(moves)
 
 
@@ -142,49 +146,49 @@ async def _run(launch: Launch, load: Load, rng: np.random.Generator, number: int
     await _skew(launch, rng, broker)
 
     async def uneven() -> bool:
-        said = await operator.status()
-        return bool(said.load) and said.load["spread"] > 0.5
+        status = await operator.status()
+        return bool(status.load) and status.load.spread > 0.5
 
     async def level() -> bool:
-        said = await operator.status()
-        return bool(said.load["spread"] < LEVEL)
+        status = await operator.status()
+        return bool(status.load.spread < LEVEL)
 
     await _until(uneven)
-    before = (await operator.status()).load["spread"]
+    before = (await operator.status()).load.spread
     await operator.resume()
-    took = await _until(level)
+    level_s = await _until(level)
 
     async def at_rest() -> bool:
         return (await operator.status()).progress is None
 
     await _until(at_rest)
-    after = (await operator.status()).load["spread"]
+    after = (await operator.status()).load.spread
     load.noise = NOISE if number % 2 else 0.0
-    then = await _moved(launch)
-    print(f"run {number + 1}: spread {before:.2f}, below {LEVEL} after {took:.1f} s", flush=True)
-    if took > BAR_S:
+    moves_before = await _moved(launch)
+    print(f"run {number + 1}: spread {before:.2f}, below {LEVEL} after {level_s:.1f} s", flush=True)
+    if level_s > BAR_S:
         for log in sorted(launch.home.glob("controller-*/log")):
             print("".join(log.read_text().splitlines(keepends=True)[-12:]), flush=True)
     await asyncio.sleep(REST_S)
-    late = await _moved(launch) - then
-    end = (await operator.status()).load["spread"]
+    late_moves = await _moved(launch) - moves_before
+    end = (await operator.status()).load.spread
     return (
-        f"{number + 1}", f"{NOISE:.0%} noise" if number % 2 else "steady", f"{before:.2f}", f"{took:.1f} s",
-        f"{after:.3f}", f"{end:.3f}", f"{late}",
+        f"{number + 1}", f"{NOISE:.0%} noise" if number % 2 else "steady", f"{before:.2f}", f"{level_s:.1f} s",
+        f"{after:.3f}", f"{end:.3f}", f"{late_moves}",
     )  # fmt: skip
 
 
 async def _killed(launch: Launch, audit: Audit, clients: list[Client], broker: str) -> list[float]:
-    """Seconds until each of its clients had a message again, by another broker."""
+    """Kill a broker; returns the seconds until each of its clients got a message from another broker."""
     waiting = {number for number, client in enumerate(clients) if client.home == broker}
-    took: list[float] = []
+    times_s: list[float] = []
     began = time.monotonic()
     await launch.end_broker(broker, kill=True)
     while waiting:
         assert time.monotonic() < began + PATIENCE_S, f"{len(waiting)} clients are not served"
         for number in list(waiting):
-            if clients[number].serving not in ("", broker) and audit.heard.get(number, 0.0) > began + 0.05:
-                took.append(audit.heard[number] - began)
+            if clients[number].serving not in ("", broker) and audit.last_at.get(number, 0.0) > began + 0.05:
+                times_s.append(audit.last_at[number] - began)
                 waiting.discard(number)
         await asyncio.sleep(0.005)
 
@@ -196,16 +200,16 @@ async def _killed(launch: Launch, audit: Audit, clients: list[Client], broker: s
 
     async def used_again() -> bool:
         with contextlib.suppress(BadInput, Unreachable):
-            said = await (await _operator(launch)).status()
-            return said.progress is None and len(said.brokers) == len(BROKERS) and said.load["spread"] < LEVEL
+            status = await (await _operator(launch)).status()
+            return status.progress is None and len(status.brokers) == len(BROKERS) and status.load.spread < LEVEL
         return False
 
     await _until(used_again, 2 * PATIENCE_S)
-    return took
+    return times_s
 
 
 async def _leader_killed(launch: Launch) -> float:
-    """Seconds until another one leads."""
+    """Kill the leading controller; returns the seconds until another one leads."""
     before = (await (await _operator(launch)).status()).leader
     for child in launch.supervisor.children:
         if child.name.startswith("controller") and f"{before} leads" in child.log.read_text():
@@ -220,17 +224,17 @@ async def _leader_killed(launch: Launch) -> float:
 
 
 async def _moved(launch: Launch) -> int:
-    """Moves there have ever been."""
+    """The total number of moves so far."""
     return len(await (await _operator(launch)).moves(100_000))
 
 
 async def _watch(launch: Launch, ages: list[float]) -> None:
-    """How old the newest measurement is, five times a second."""
+    """Record the age of the newest measurement, five times a second."""
     admin = await launch.admin()
     number, at = 0, 0.0
     while True:
-        if (found := await newest_snapshot(admin, number)) is not None:
-            number, at = found[0], found[1].at
+        if (newest := await newest_snapshot(admin, number)) is not None:
+            number, at = newest[0], newest[1].at
         if at:
             ages.append(time.time() - at)
         await asyncio.sleep(0.2)
@@ -255,8 +259,8 @@ async def _all(home: Path) -> None:
         clients = []
         for number in range(CLIENTS):
             client = await stack.enter_async_context(connect(home, name=f"sub-{number}", home="b1"))
-            some = rng.choice(shared, EACH, replace=False).tolist()
-            for topic in (own[number], *some):
+            topics = rng.choice(shared, PER_CLIENT, replace=False).tolist()
+            for topic in (own[number], *topics):
                 await client.subscribe(topic, audit.receiver(number, topic))
             clients.append(client)
         load = Load(rng, [*own, *shared], audit)
@@ -268,17 +272,17 @@ async def _all(home: Path) -> None:
         await tasks.end(publishing, watching)
         await publisher.flush()
         last = itertools.count()
-        while audit.lost_and_doubled()[0] and next(last) < 50:  # the last ones are on their way
+        while audit.lost_and_doubled()[0] and next(last) < 50:  # the last messages may still be in flight
             await asyncio.sleep(0.2)
         lost, doubled = audit.lost_and_doubled()
         publishing = asyncio.create_task(load.run(publisher))
         await (await _operator(launch)).resume()
-        served = [each for broker in BROKERS[1:] for each in await _killed(launch, audit, clients, broker)]
+        served = [seconds for broker in BROKERS[1:] for seconds in await _killed(launch, audit, clients, broker)]
         leads = [await _leader_killed(launch) for _ in range(LEADERS)]
         await tasks.end(publishing)
     print_table(
-        f"{CLIENTS} subscribers, {SKEW:.0%} of them brought to one of {len(BROKERS)} brokers, {RUNS} times",
-        ["run", "then", "spread", f"below {LEVEL} after", "spread then", f"{REST_S:.0f} s later", "moves meanwhile"],
+        f"{CLIENTS} subscribers, {SKEW:.0%} of them moved to one of {len(BROKERS)} brokers, {RUNS} times",
+        ["run", "load", "spread", f"below {LEVEL} after", "spread then", f"{REST_S:.0f} s later", "moves meanwhile"],
         rows,
         note=f"{audit.sent.total():,} published, {audit.delivered:,} delivered, {lost:,} lost, {doubled:,} twice; the "
         f"newest measurement was {np.median(ages):.1f} s old in the median, {max(ages):.1f} s at most, after run 1",

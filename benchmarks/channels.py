@@ -1,7 +1,7 @@
-"""A channel's shared plan against growing numbers of subscriptions: plain, by index, and DuckDB and Polars beside it.
+"""A channel's shared plan with growing numbers of subscriptions: plain, by index, and the same with DuckDB and Polars.
 
-100,000 publications; everything warm and in memory; every result row is computed and goes into one count and one sum.
-All engines take turns. DuckDB and Polars get the join as it is written and, DuckDB, the same grid.
+There are 100,000 publications. All data is in memory, and every result row is computed for a count and a sum. All
+engines take turns. DuckDB and Polars run the join as written; DuckDB also runs the join with the same grid.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
     spark = open_session("benchmark", {"spark.master": "local[2]", "spark.driver.memory": "8g"})
     try:
         functions.register(spark)
-        _kept(spark, pubs).createOrReplaceTempView("reports")
+        _cached(spark, pubs).createOrReplaceTempView("reports")
         for size in SIZES:
             subs = _world(rng, size)
             subs = subs.append_column("km", pa.array(rng.uniform(5, 30, size)))
@@ -64,14 +64,14 @@ def main() -> None:
 
 
 def _world(rng: np.random.Generator, count: int) -> pa.Table:
-    """Over Europe: 30 degrees by 40."""
+    """Random places over Europe: 30 degrees of latitude by 40 of longitude."""
     return pa.table({
         "id": np.arange(count), "kind": pa.array([f"kind-{k}" for k in rng.integers(0, KINDS, count)]),
         "lat": rng.uniform(35, 65, count), "lon": rng.uniform(-10, 30, count),
     })  # fmt: skip
 
 
-def _kept(spark: SparkSession, table: pa.Table) -> DataFrame:
+def _cached(spark: SparkSession, table: pa.Table) -> DataFrame:
     rows = spark.createDataFrame(table).repartition(2).cache()
     rows.count()
     return rows
@@ -82,57 +82,57 @@ def _compare(
 ) -> None:
     from trimtab.pipeline.sql import index, query, share
 
-    types = {each: TYPES[each] for each in parameters}
+    types = {name_: TYPES[name_] for name_ in parameters}
     shared = share.share(query.read(text, TABLES, types))
     indexed = index.use_indexes(shared, TABLES, types)
     assert indexed is not None
-    kept = _kept(spark, subs)
-    kept.createOrReplaceTempView(share.SUBSCRIPTIONS)
-    (one,) = indexed.indexes
+    cached = _cached(spark, subs)
+    cached.createOrReplaceTempView(share.SUBSCRIPTIONS)
+    (index_,) = indexed.indexes
     began = time.perf_counter()
-    rows = spark.sql(one.sql).cache()
+    rows = spark.sql(index_.sql).cache()
     rows.count()
     levels = [row[0] for row in rows.select("_level").distinct().collect()]
     built = time.perf_counter() - began
-    rows.createOrReplaceTempView(one.name)
-    by_index = indexed.at({one.name: levels}, PUBLICATIONS * len(levels) < subs.num_rows * 2)
-    ways: dict[str, Callable[[], tuple[int, int]]] = {}
+    rows.createOrReplaceTempView(index_.name)
+    by_index = indexed.at({index_.name: levels}, PUBLICATIONS * len(levels) < subs.num_rows * 2)
+    engines: dict[str, Callable[[], tuple[int, int]]] = {}
     if name != "radius alone" or subs.num_rows <= 10_000:
-        ways["Spark, plain"] = lambda: _spark(spark, share.text(shared))
-    ways["Spark, by index"] = lambda: _spark(spark, by_index)
-    ways |= _peers(name, pubs, subs, levels)
-    took: dict[str, list[float]] = {way: [] for way in ways}
+        engines["Spark, plain"] = lambda: _spark(spark, share.text(shared))
+    engines["Spark, by index"] = lambda: _spark(spark, by_index)
+    engines |= _peers(name, pubs, subs, levels)
+    times_s: dict[str, list[float]] = {engine: [] for engine in engines}
     answers = {}
-    for round_ in range(ROUNDS + 1):  # the first is to get warm
-        for way, run in ways.items():
+    for round_ in range(ROUNDS + 1):  # the first round is a warm-up
+        for engine, run in engines.items():
             began = time.perf_counter()
-            answers[way] = run()
+            answers[engine] = run()
             if round_:
-                took[way].append(time.perf_counter() - began)
+                times_s[engine].append(time.perf_counter() - began)
     assert len(set(answers.values())) == 1, answers
     _check(spark, by_index, pubs, subs, name)
-    best = {way: min(times) for way, times in took.items()}
+    best = {engine: min(times) for engine, times in times_s.items()}
     base = best.get("Spark, plain")
     print_table(
         f"{name}: {PUBLICATIONS:,} publications x {subs.num_rows:,} subscriptions, {next(iter(answers.values()))[0]:,} "
         f"results; index of {rows.count():,} rows built in {built:.1f} s",
-        ["engine", "best", "median", "plain / it", "it / DuckDB's best"],
+        ["engine", "best", "median", "plain / engine", "engine / DuckDB's best"],
         [
             (
-                way, f"{best[way]:.2f} s", f"{statistics.median(took[way]):.2f} s",
-                f"{base / best[way]:.2f} x" if base else "", f"{best[way] / _duckdb(best):.2f} x",
+                engine, f"{best[engine]:.2f} s", f"{statistics.median(times_s[engine]):.2f} s",
+                f"{base / best[engine]:.2f} x" if base else "", f"{best[engine] / _duckdb(best):.2f} x",
             )
-            for way in ways
+            for engine in engines
         ],
         note=f"equal to the oracle on {CHECKED} subscriptions",
     )  # fmt: skip
     sys.stdout.flush()
     rows.unpersist()
-    kept.unpersist()
+    cached.unpersist()
 
 
 def _duckdb(best: dict[str, float]) -> float:
-    return min(time for way, time in best.items() if way.startswith("DuckDB"))
+    return min(time for engine, time in best.items() if engine.startswith("DuckDB"))
 
 
 def _spark(spark: SparkSession, sql: str) -> tuple[int, int]:
@@ -162,13 +162,13 @@ def _peers(name: str, pubs: pa.Table, subs: pa.Table, levels: list[int]) -> dict
         return run
 
     cells = "r.level = s.level AND r.y = s.y AND r.x = s.x"
-    ways = {
+    engines = {
         "DuckDB, the same grid": sql(
             f"SELECT count(*), sum(r.id) FROM ({_duckdb_cells()}) r JOIN s1 s ON {equal}{cells} AND {HAVERSINE}"
         )
     }
     if equal:
-        ways["DuckDB, as written"] = sql(f"SELECT count(*), sum(r.id) FROM r0 r JOIN s0 s ON {equal}{HAVERSINE}")
+        engines["DuckDB, as written"] = sql(f"SELECT count(*), sum(r.id) FROM r0 r JOIN s0 s ON {equal}{HAVERSINE}")
         left, right = pl.from_arrow(pubs).lazy(), pl.from_arrow(subs).lazy()  # type: ignore[union-attr]
 
         def polars() -> tuple[int, int]:
@@ -181,9 +181,9 @@ def _peers(name: str, pubs: pa.Table, subs: pa.Table, levels: list[int]) -> dict
             count, total = near.select(pl.len(), pl.col("id").sum()).collect(engine="streaming").row(0)
             return int(count), int(total or 0)
 
-        if subs.num_rows <= 100_000:  # beyond, it holds all pairs of a kind in memory
-            ways["Polars, as written"] = polars
-    return ways
+        if subs.num_rows <= 100_000:  # beyond that, Polars holds all pairs of a kind in memory
+            engines["Polars, as written"] = polars
+    return engines
 
 
 def _duckdb_grid(connection: Any, levels: list[int], radii: int) -> None:
@@ -211,19 +211,19 @@ def _duckdb_cells() -> str:
 
 
 def _check(spark: SparkSession, sql: str, pubs: pa.Table, subs: pa.Table, name: str) -> None:
-    """Against plain numpy, subscription by subscription."""
+    """Compare the results of some subscriptions with those of plain numpy."""
     chosen = np.random.default_rng(1).choice(subs.num_rows, CHECKED, replace=False)
-    wanted = ", ".join(str(each) for each in chosen)
-    rows = spark.sql(f"SELECT _sub, id FROM ({sql}) WHERE _sub IN ({wanted})").collect()
-    got: dict[int, set[int]] = {int(each): set() for each in chosen}
+    ids = ", ".join(str(row) for row in chosen)
+    rows = spark.sql(f"SELECT _sub, id FROM ({sql}) WHERE _sub IN ({ids})").collect()
+    results: dict[int, set[int]] = {int(row): set() for row in chosen}
     for sub, identity in rows:
-        got[sub].add(identity)
+        results[sub].add(identity)
     lat, lon = (np.radians(pubs[column].to_numpy()) for column in ("lat", "lon"))
     kinds = np.array(pubs["kind"].to_pylist())
-    for each in map(int, chosen):
-        a, b = (float(np.radians(subs[column][each].as_py())) for column in ("lat", "lon"))
+    for row in map(int, chosen):
+        a, b = (float(np.radians(subs[column][row].as_py())) for column in ("lat", "lon"))
         h = np.sin((lat - a) / 2) ** 2 + np.cos(a) * np.cos(lat) * np.sin((lon - b) / 2) ** 2
-        near = 12742.0176 * np.arcsin(np.minimum(1, np.sqrt(h))) <= subs["km"][each].as_py()
+        near = 12742.0176 * np.arcsin(np.minimum(1, np.sqrt(h))) <= subs["km"][row].as_py()
         if name == "equality and radius":
-            near &= kinds == subs["kind"][each].as_py()
-        assert got[each] == set(np.flatnonzero(near).tolist()), each
+            near &= kinds == subs["kind"][row].as_py()
+        assert results[row] == set(np.flatnonzero(near).tolist()), row

@@ -1,6 +1,6 @@
-"""What clients cost that are merely there: each reports to its broker's agent once a second, with all its links.
+"""The cost of idle clients: each reports to its broker's agent once a second, with all its links.
 
-The reports are those of the SDK; their clients are only names. The registry of the fleet grows with them.
+The reports are those of the SDK, without connected clients. The fleet's registry grows with the number of clients.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trimtab.fleet.protocol.hub_verbs import CreateTopic, Register
 from trimtab.lab.live import LiveFleet
 
 CROWDS = (100, 1_000, 10_000)
-LINKS = 10  # of each client
+LINKS = 10  # links of each client
 TOPICS = 1_000
 REPORTS = 10_000
 AT_ONCE = 32
@@ -32,13 +32,13 @@ def _cpu_s(pid: int) -> float:
 
 
 async def _all(work: list) -> None:
-    turn = asyncio.Semaphore(AT_ONCE)
+    limit = asyncio.Semaphore(AT_ONCE)
 
-    async def one(each) -> None:
-        async with turn:
-            await each
+    async def run(request) -> None:
+        async with limit:
+            await request
 
-    await asyncio.gather(*(one(each) for each in work))
+    await asyncio.gather(*(run(request) for request in work))
 
 
 async def _run() -> None:
@@ -48,28 +48,28 @@ async def _run() -> None:
         agent = (await wire.ask(admin, Ping(), broker="b1")).pid
         [keeper] = [child.pid for child in fleet.launch.supervisor.children if "keeper" in child.name]
         await _all([wire.ask(admin, CreateTopic(Topic(f"t{n}", "b1", "client")), 60.0) for n in range(TOPICS)])
-        there = 0
+        registered = 0
 
         def report(number: int):
-            topics = [f"t{(number * 7 + at * 13) % TOPICS}" for at in range(LINKS)]
+            topics = [f"t{(number * 7 + link * 13) % TOPICS}" for link in range(LINKS)]
             links = {topic: ["sub"] for topic in topics}
-            told = ReportClient(f"c{number}", "b1", {}, links, dict.fromkeys(topics, "b1"))
-            return wire.ask(admin, told, 60.0, broker="b1")
+            request = ReportClient(f"c{number}", "b1", {}, links, dict.fromkeys(topics, "b1"))
+            return wire.ask(admin, request, 60.0, broker="b1")
 
         for crowd in CROWDS:
-            await _all([wire.ask(admin, Register(f"c{n}", "b1", True), 60.0) for n in range(there, crowd)])
-            there = crowd
-            await asyncio.sleep(3.0)  # agents have heard of them
+            await _all([wire.ask(admin, Register(f"c{n}", "b1", True), 60.0) for n in range(registered, crowd)])
+            registered = crowd
+            await asyncio.sleep(3.0)  # until agents know the clients
             await _all([report(n) for n in range(crowd)])
             before, began = _cpu_s(agent), time.monotonic()
             await _all([report(n % crowd) for n in range(REPORTS)])
-            used, took = _cpu_s(agent) - before, time.monotonic() - began
+            cpu_s, time_s = _cpu_s(agent) - before, time.monotonic() - began
             before = _cpu_s(keeper)
             await asyncio.sleep(REST_S)
-            rest = (_cpu_s(keeper) - before) / REST_S
+            keeper_load = (_cpu_s(keeper) - before) / REST_S
             rows.append((
-                f"{crowd:,}", f"{1e6 * used / REPORTS:,.0f} µs", f"{REPORTS / took:,.0f}",
-                f"{REPORTS / used:,.0f}", f"{rest:.1%}",
+                f"{crowd:,}", f"{1e6 * cpu_s / REPORTS:,.0f} µs", f"{REPORTS / time_s:,.0f}",
+                f"{REPORTS / cpu_s:,.0f}", f"{keeper_load:.1%}",
             ))  # fmt: skip
     print_table(
         f"clients at one broker, {LINKS} links each",

@@ -1,6 +1,6 @@
-"""What the SDK costs beside bare nats-py, in CPU time of the application, on one broker in one run.
+"""The application's CPU time with the SDK and with bare nats-py, on one broker.
 
-The two take turns, so that a busy machine disturbs both; the ratio of the best rounds is what counts.
+The two take turns, so that a busy machine disturbs both. The result is the ratio of the best rounds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trimtab.fleet import tasks
 from trimtab.lab.live import LiveFleet
 
 MESSAGES = 30_000
-BURST = 50  # then let the receiver run, as an application's other work would
+BURST = 50  # messages after which the receiver runs, as with other work of an application
 ROUNDS = 5
 SIZE = 256
 
@@ -24,15 +24,15 @@ SIZE = 256
 async def _bare(url: str, login: dict) -> float:
     """CPU seconds to publish and receive all messages with nats-py and a callback."""
     publisher, subscriber = [await nats.connect(url, user=login["user"], password=login["password"]) for _ in range(2)]
-    got, done = 0, asyncio.Event()
+    received, done = 0, asyncio.Event()
 
-    async def heard(_) -> None:
-        nonlocal got
-        got += 1
-        if got == MESSAGES:
+    async def on_message(_) -> None:
+        nonlocal received
+        received += 1
+        if received == MESSAGES:
             done.set()
 
-    await subscriber.subscribe("t.bare", cb=heard)
+    await subscriber.subscribe("t.bare", cb=on_message)
     await subscriber.flush()
     payload = b"x" * SIZE
     began = time.process_time()
@@ -42,25 +42,25 @@ async def _bare(url: str, login: dict) -> float:
             await asyncio.sleep(0)
     await publisher.flush()
     await done.wait()
-    used = time.process_time() - began
+    cpu_s = time.process_time() - began
     await publisher.close()
     await subscriber.close()
-    return used
+    return cpu_s
 
 
 async def _sdk(fleet: LiveFleet) -> float:
     """The same through the SDK."""
     async with fleet.client("publisher", "b1") as publisher, fleet.client("subscriber", "b1") as subscriber:
         await publisher.create_topic("sdk")
-        got, done = 0, asyncio.Event()
+        received, done = 0, asyncio.Event()
 
-        async def heard(_) -> None:
-            nonlocal got
-            got += 1
-            if got == MESSAGES + 1:
+        async def on_message(_) -> None:
+            nonlocal received
+            received += 1
+            if received == MESSAGES + 1:
                 done.set()
 
-        await subscriber.subscribe("sdk", heard)
+        await subscriber.subscribe("sdk", on_message)
         payload = b"x" * SIZE
         await publisher.publish("sdk", payload)  # opens the route
         await publisher.flush()
@@ -82,13 +82,13 @@ async def _run() -> None:
             bare.append(await _bare(login["brokers"]["b1"][0], login))
             sdk.append(await _sdk(fleet))
     rows = [
-        (name, f"{1e6 * min(used) / MESSAGES:.1f} µs", f"{1e6 * sorted(used)[ROUNDS // 2] / MESSAGES:.1f} µs",
-         f"{min(used) / min(bare):.2f} x")
-        for name, used in (("nats-py, callback (baseline)", bare), ("trimtab SDK, callback", sdk))
+        (name, f"{1e6 * min(cpu_s) / MESSAGES:.1f} µs", f"{1e6 * sorted(cpu_s)[ROUNDS // 2] / MESSAGES:.1f} µs",
+         f"{min(cpu_s) / min(bare):.2f} x")
+        for name, cpu_s in (("nats-py, callback (baseline)", bare), ("trimtab SDK, callback", sdk))
     ]  # fmt: skip
     print_table(
         f"CPU per message published and received, {MESSAGES:,} messages of {SIZE} bytes, {ROUNDS} rounds in turns",
-        ["what", "best", "median", "best / baseline"], rows,
+        ["client", "best", "median", "best / baseline"], rows,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ SEED = 0
 
 
 def main() -> None:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:  # so that its memory is its own
+    with multiprocessing.get_context("spawn").Pool(1) as pool:  # a separate process, to measure its memory
         pool.apply(_million)
     _one_change()
 
@@ -35,20 +35,20 @@ def main() -> None:
 def _million() -> None:
     load = MANY.make(SEED)
     before = _peak_gib()
-    anew = Problem(load, "client")
-    near = policy("client/nearest").place(anew)
-    known = Problem(load, "client", near)
+    unplaced = Problem(load, "client")
+    near = policy("client/nearest").place(unplaced)
+    placed = Problem(load, "client", near)
     rows = []
-    for name, problem, what in (
-        ("client/gsh", known, "everybody anew"), ("client/trim", known, "as few moves as it takes"),
-        ("client/trim", anew, "everybody anew"),
+    for name, problem, task in (
+        ("client/gsh", placed, "from scratch"), ("client/trim", placed, "with as few moves as possible"),
+        ("client/trim", unplaced, "from scratch"),
     ):  # fmt: skip
         warm_up(name)
         answer = ask(name, problem, seed=SEED)
         moves = answer.judgement.moves
         rows.append(
             (
-                name, what, seconds(answer.seconds), number(answer.judgement.load.level),
+                name, task, seconds(answer.seconds), number(answer.judgement.load.level),
                 f"{answer.judgement.load.cov:.6f}", f"{moves.units:,}" if moves else "-",
                 f"{moves.least:,}" if moves else "-", f"{_peak_gib():.2f} GiB",
             )
@@ -56,7 +56,7 @@ def _million() -> None:
     print_table(
         f"{len(load.clients):,} subscribers, {len(load.links):,} subscriptions, {len(load.brokers)} brokers, one core; "
         f"the workload alone took {before:.2f} GiB at its making",
-        ["policy", "what", "took", "maximum load", "spread", "moves", "at least", "peak memory"],
+        ["policy", "placement", "took", "maximum load", "spread", "moves", "at least", "peak memory"],
         rows,
         left=(0, 1),
     )
@@ -71,35 +71,35 @@ def _one_change() -> None:
     load = Bad().make(SEED)
     problem = Problem(load, "client")
     live = Homes(problem, policy("client/gsh").place(problem))
-    wants = [rng.choice(len(load.topics), 20, replace=False).tolist() for _ in range(CHANGES)]
-    who = rng.permutation(problem.units)[:CHANGES].tolist()
+    topics_of = [rng.choice(len(load.topics), 20, replace=False).tolist() for _ in range(CHANGES)]
+    clients = rng.permutation(problem.units)[:CHANGES].tolist()
     rows = [
-        ("load: one joins", *_times(lambda n: live.join(wants[n]), CHANGES)),
-        ("load: one wants something else", *_times(lambda n: live.change(who[n], wants[n]), CHANGES)),
-        ("load: one leaves", *_times(lambda n: live.leave(who[n]), CHANGES)),
+        ("load: a client joins", *_times(lambda n: live.join(topics_of[n]), CHANGES)),
+        ("load: a client changes its subscriptions", *_times(lambda n: live.change(clients[n], topics_of[n]), CHANGES)),
+        ("load: a client leaves", *_times(lambda n: live.leave(clients[n]), CHANGES)),
     ]
     field = RelocField().make(SEED)
     homes = policy("client/trim", objective="delay").place(Problem(field, "client")).broker
-    asked = policy("client/trim", objective="delay", effort=0.0)
+    delay_policy = policy("client/trim", objective="delay", effort=0.0)
 
     def joins(n: int) -> Any:
         before = homes.copy()
         before[n % len(homes)] = UNPLACED
-        return asked.place(Problem(field, "client", Placement("client", before)))
+        return delay_policy.place(Problem(field, "client", Placement("client", before)))
 
-    rows.append(("delay: one joins or has moved", *_times(joins, 200)))
+    rows.append(("delay: a client joins or has moved", *_times(joins, 200)))
     print_table(
         "one client's change: 10,000 clients and 10 brokers by load, about 730 and 16 by delay",
-        ["what", "median", "slowest of 100"],
+        ["change", "median", "slowest of 100"],
         rows,
     )
 
 
 def _times(do: Callable[[int], Any], times: int) -> tuple[str, str]:
-    do(0)  # compiled
-    took = []
+    do(0)  # compiles the kernels
+    times_s = []
     for n in range(1, times):
         began = time.perf_counter()
         do(n)
-        took.append(time.perf_counter() - began)
-    return seconds(float(np.median(took))), seconds(float(np.quantile(took, 0.99)))
+        times_s.append(time.perf_counter() - began)
+    return seconds(float(np.median(times_s))), seconds(float(np.quantile(times_s, 0.99)))

@@ -1,7 +1,7 @@
-"""SIGKILL of the pipeline in every phase, again and again, while publications go on; then everything is counted.
+"""The pipeline is killed repeatedly in every phase while publications continue; then all results are counted.
 
-The pipeline is a process of its own that kills itself in the middle of a phase: while it reads, while Spark executes,
-while results are published, and when they are but nothing is written down yet. Publishers never stop, subscribers
+The pipeline is a separate process that kills itself in the middle of a phase: while it reads, while Spark executes,
+while results are published, or after that but before the ledger is written. Publishers never stop, and subscribers
 never leave. At the end each subscriber must have every publication of its kind once, from each of two channels.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trimtab.fleet.sdk.results import Result
 
 PHASES: Final = ("reading", "executing", "publishing", "before commit")
-TIMES = 10  # each
+TIMES = 10  # kills per phase
 RATE = 200  # publications per second
 KINDS = 20
 CLIENTS = 20
@@ -57,7 +57,7 @@ CHANNELS: Final = ("kills_now", "kills_often")
 
 
 def pipeline(home: Path, phase: str, seed: int) -> None:
-    """The pipeline of the manifest in ``home``; it dies in ``phase`` of a later execution than its first."""
+    """Run the pipeline of the manifest in ``home``. It kills itself in ``phase``, not before its third execution."""
     from trimtab.pipeline import driver, run
 
     chance = random.Random(seed)
@@ -69,28 +69,28 @@ def pipeline(home: Path, phase: str, seed: int) -> None:
             self._die("reading", chance.uniform(0.0, 0.2))
             super()._read(wait_s)
 
-        def _answer(self, sql: str, execution: Any) -> Any:
+        def _results(self, sql: str, execution: Any) -> Any:
             self._die("executing", chance.uniform(0.0, 0.2))
-            return super()._answer(sql, execution)
+            return super()._results(sql, execution)
 
-        def _publish(self, *args: Any, **more: Any) -> dict[str, int]:
+        def _publish(self, *args: Any, **options: Any) -> dict[str, int]:
             self._die("publishing", chance.uniform(0.05, 0.4))
-            return super()._publish(*args, **more)
+            return super()._publish(*args, **options)
 
         def _commit(self, *args: Any) -> None:
             self._die("before commit", 0.0)
             super()._commit(*args)
             self.executed += 1
 
-        def _die(self, here: str, after_s: float) -> None:
-            if phase == here and self.executed >= 2:
+        def _die(self, current: str, after_s: float) -> None:
+            if phase == current and self.executed >= 2:
                 if not after_s:
                     os.kill(os.getpid(), signal.SIGKILL)
                 threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
     driver.Driver = Mortal  # type: ignore[misc]
     settings = {"spark.driver.memory": "2g"}
-    quiet: dict[str, Callable[[Any], None]] = dict.fromkeys(("step", "told", "up"), lambda _: None)
+    quiet: dict[str, Callable[[Any], None]] = dict.fromkeys(("step", "on_execution", "on_ready"), lambda _: None)
     run.run(home / "kills.yaml", home, settings, stopping=lambda: False, **quiet)
 
 
@@ -100,33 +100,33 @@ def _start(home: Path, phase: str, seed: int) -> subprocess.Popen[bytes]:
 
 
 class Audit:
-    """What was published, and what came."""
+    """Published messages, and the messages in results."""
 
     def __init__(self) -> None:
         self.published: dict[str, list[int]] = {f"kind-{kind}": [] for kind in range(KINDS)}
-        self.got: list[tuple[str, Counter[int]]] = []  # of each subscription: kind, ids
-        self.twice = 0  # the same execution
+        self.received: list[tuple[str, Counter[int]]] = []  # of each subscription: kind, ids
+        self.twice = 0  # results of an execution that had been delivered before
 
     def receiver(self, kind: str) -> Callable[[Result], None]:
         ids: Counter[int] = Counter()
         last = 0
-        self.got.append((kind, ids))
+        self.received.append((kind, ids))
 
-        def came(result: Result) -> None:
+        def on_result(result: Result) -> None:
             nonlocal last
             self.twice += result.execution <= last
             last = result.execution
             ids.update(row["id"] for row in result.rows)
 
-        return came
+        return on_result
 
     @property
     def missing(self) -> int:
-        return sum(len(set(self.published[kind]) - set(ids)) for kind, ids in self.got)
+        return sum(len(set(self.published[kind]) - set(ids)) for kind, ids in self.received)
 
     @property
     def repeated(self) -> int:
-        return sum(ids.total() - len(ids) for _, ids in self.got)
+        return sum(ids.total() - len(ids) for _, ids in self.received)
 
 
 async def _publish(client: Any, audit: Audit, stop: asyncio.Event) -> None:
@@ -163,21 +163,23 @@ async def _run() -> None:
                     connect(home, name=f"subscriber-{number}", home=f"b{1 + number % 2}")
                 )
                 kind = f"kind-{number % KINDS}"
-                await client.subscribe_channels([(each, audit.receiver(kind), {"kind": kind}) for each in CHANNELS])
+                await client.subscribe_channels(
+                    [(channel, audit.receiver(kind), {"kind": kind}) for channel in CHANNELS]
+                )
             stop = asyncio.Event()
             publishing = asyncio.create_task(_publish(publisher, audit, stop))
             await asyncio.sleep(5.0)
             first.kill()
             await asyncio.to_thread(first.wait)
             for phase in PHASES:
-                killed, away = 0, []
+                killed, lifetimes_s = 0, []
                 for seed in range(TIMES):
                     began = time.monotonic()
-                    part = _start(home, phase, seed)
-                    code = await asyncio.to_thread(part.wait)
+                    process = _start(home, phase, seed)
+                    code = await asyncio.to_thread(process.wait)
                     killed += code == -signal.SIGKILL
-                    away.append(time.monotonic() - began)
-                rows.append((phase, f"{killed}", f"{min(away):.0f} to {max(away):.0f} s"))
+                    lifetimes_s.append(time.monotonic() - began)
+                rows.append((phase, f"{killed}", f"{min(lifetimes_s):.0f} to {max(lifetimes_s):.0f} s"))
                 print(f"{phase}: {killed} kills", flush=True)
             stop.set()
             await publishing
@@ -189,10 +191,10 @@ async def _run() -> None:
             await asyncio.sleep(5.0)
             last.kill()
             published = sum(map(len, audit.published.values()))
-            received = sum(ids.total() for _, ids in audit.got)
+            received = sum(ids.total() for _, ids in audit.received)
     print_table(
-        f"{published:,} publications, {len(audit.got)} subscriptions, {received:,} rows received",
-        ["killed while", "kills", "it lived"],
+        f"{published:,} publications, {len(audit.received)} subscriptions, {received:,} rows received",
+        ["killed while", "kills", "lifetime"],
         rows,
         note=f"missing: {audit.missing}; twice: {audit.repeated} rows, {audit.twice} results",
     )

@@ -44,8 +44,8 @@ def _speed() -> None:
             best, plain, shares = [], [], []
             for seed in range(SEEDS if links < 1e6 else 1):
                 problem = Problem(world.make(seed), "link")
-                asked = policy(name)
-                best.append(min(_timed(lambda p=problem, a=asked: a.place(p)) for _ in range(repeats)))
+                chosen = policy(name)
+                best.append(min(_timed(lambda p=problem, a=chosen: a.place(p)) for _ in range(repeats)))
                 shares.append(1 - ask(name, problem).gap())
                 if links < 1e6:
                     plain.append(min(_timed(lambda p=problem: plain_greedy(p)) for _ in range(3)))
@@ -91,10 +91,12 @@ def _against_highs(limit_s: float = 10.0) -> None:
 
 
 def _memory() -> None:
-    """Peak of a process that makes ten million links, places and judges them."""
+    """Peak memory of a process that generates ten million links, places and judges them."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         peak = pool.apply(_peak_mib)
-    print_table("10,000,000 links made, placed by trim and judged", ["what", "MiB"], [("peak memory", number(peak))])
+    print_table(
+        "10,000,000 links generated, placed by trim and judged", ["figure", "MiB"], [("peak memory", number(peak))]
+    )
 
 
 def _peak_mib() -> float:
@@ -109,7 +111,7 @@ def _timed(call: Callable[[], Any]) -> float:
 
 
 def plain_greedy(problem: Problem) -> list[int]:
-    """Algorithm 1 as one would write it from the paper: two heaps, link by link. The baseline."""
+    """The baseline: Algorithm 1 written directly from the paper, with two heaps, link by link."""
     rate = problem.data_rate.tolist()
     waiting: list[list[int]] = [[] for _ in rate]
     for link, topic in enumerate(problem.topic.tolist()):

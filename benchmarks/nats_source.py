@@ -1,6 +1,6 @@
-"""How fast stored messages become rows: the socket client alone, Spark's data source, and nats-py as the baseline.
+"""The rate at which stored messages become rows: with the socket client, Spark's data source, and nats-py as baseline.
 
-All take turns on one server, so that a busy machine disturbs all of them; the ratios are what counts.
+All take turns on one server, so that a busy machine disturbs all of them. The results are the ratios.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _server(folder: Path) -> Iterator[tuple[Server, int]]:
 
 
 async def _connect(server: Server) -> nats.NATS:
-    with JetStream(server):  # waits until it is up
+    with JetStream(server):  # waits until the server is up
         return await nats.connect(server.url, user=server.user, password=server.password)
 
 
@@ -105,7 +105,7 @@ def _measure(server: Server, process: int, spark: SparkSession) -> None:
     def spark_reads(frame: Callable[[int], DataFrame], partitions: int) -> Callable[[], None]:
         return lambda: frame(partitions).write.format("noop").mode("overwrite").save()
 
-    ways: dict[str, tuple[int, Callable[[], None]]] = {
+    readers: dict[str, tuple[int, Callable[[], None]]] = {
         "nats-py, pull consumer (baseline)": (BY_NATS_PY, lambda: asyncio.run(_nats_py(server))),
         "socket client, direct get": (MESSAGES, lambda: _client(server, few=MESSAGES)),
         "socket client, as it reads": (MESSAGES, lambda: _client(server, few=jetstream.FEW)),
@@ -114,24 +114,24 @@ def _measure(server: Server, process: int, spark: SparkSession) -> None:
         "Spark rows + from_json, 1 partition": (MESSAGES, spark_reads(parsed, 1)),
         "Spark rows + from_json, 2 partitions": (MESSAGES, spark_reads(parsed, 2)),
     }
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    used: dict[str, list[float]] = {name: [] for name in ways}
+    times_s: dict[str, list[float]] = {name: [] for name in readers}
+    server_cpu_s: dict[str, list[float]] = {name: [] for name in readers}
     for number in range(-2, ROUNDS):  # two to warm up
-        for name, (count, read) in ways.items():
+        for name, (count, read) in readers.items():
             cpu, began = _cpu_s(process), time.perf_counter()
             read()
             if number >= 0:
-                took[name].append((time.perf_counter() - began) / count)
-                used[name].append((_cpu_s(process) - cpu) / count)
-    baseline = min(took["nats-py, pull consumer (baseline)"])
+                times_s[name].append((time.perf_counter() - began) / count)
+                server_cpu_s[name].append((_cpu_s(process) - cpu) / count)
+    baseline = min(times_s["nats-py, pull consumer (baseline)"])
     table = [
-        (name, f"{1 / min(took[name]):,.0f}", f"{1 / sorted(took[name])[ROUNDS // 2]:,.0f}",
-         f"{baseline / min(took[name]):.1f} x", f"{1e6 * sorted(used[name])[ROUNDS // 2]:.1f} µs")
-        for name in ways
+        (name, f"{1 / min(times_s[name]):,.0f}", f"{1 / sorted(times_s[name])[ROUNDS // 2]:,.0f}",
+         f"{baseline / min(times_s[name]):.1f} x", f"{1e6 * sorted(server_cpu_s[name])[ROUNDS // 2]:.1f} µs")
+        for name in readers
     ]  # fmt: skip
     print_table(
         f"{MESSAGES:,} stored messages of {SIZE} bytes ({BY_NATS_PY:,} for nats-py), {ROUNDS} warm rounds in turns",
-        ["what", "best msg/s", "median msg/s", "best / baseline", "server CPU per message"], table,
+        ["reader", "best msg/s", "median msg/s", "best / baseline", "server CPU per message"], table,
     )  # fmt: skip
 
 
@@ -139,9 +139,9 @@ async def _nats_py(server: Server) -> None:
     connection = await _connect(server)
     config = ConsumerConfig(ack_policy=AckPolicy.NONE)
     subscription = await connection.jetstream().pull_subscribe(f"{STREAM}.>", stream=STREAM, config=config)
-    got = 0
-    while got < BY_NATS_PY:
-        got += len(await subscription.fetch(1000))
+    received = 0
+    while received < BY_NATS_PY:
+        received += len(await subscription.fetch(1000))
     await subscription.unsubscribe()
     await connection.close()
 
@@ -150,14 +150,14 @@ def _client(server: Server, few: int) -> None:
     before, jetstream.FEW = jetstream.FEW, few
     try:
         with JetStream(server) as client:
-            got = sum(len(rows) for rows in client.read(STREAM, 1, MESSAGES))
+            received = sum(len(rows) for rows in client.read(STREAM, 1, MESSAGES))
     finally:
         jetstream.FEW = before
-    assert got == MESSAGES
+    assert received == MESSAGES
 
 
 def _cpu_s(process: int) -> float:
-    """What a process has used so far; only Linux tells this way."""
+    """CPU time of a process so far, from /proc; NaN without it."""
     try:
         user, system = Path(f"/proc/{process}/stat").read_text().rsplit(") ", 1)[1].split()[11:13]
     except OSError:

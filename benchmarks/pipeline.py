@@ -1,8 +1,8 @@
-"""The data cluster end to end on one machine: publishers, brokers, hub, Spark, brokers, subscribers, all at once.
+"""The pipeline end to end on one machine: publishers, brokers, hub, Spark and subscribers at the same time.
 
-Ten channels with 10,000 subscriptions each, by 100 clients; publications come at a steady rate through the SDK, and
-each says when it was sent. What counts is the time from there to the callback of a subscriber: for a channel with a
-period at most the period and what the pipeline takes, for a continuous one what the pipeline takes.
+Ten channels have 10,000 subscriptions each, by 100 clients. Publications come at a steady rate through the SDK and
+contain the time of sending. The delay is measured from there to the callback of a subscriber. For a channel with a
+period it is at most the period plus the time of the pipeline; for a continuous channel, the time of the pipeline.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 RATE = 10_000  # publications per second
 PERIODS_S = (10, 20, 30)
-SLOW_S = 180  # at a quarter of the rate, until the JVM has compiled what it executes
-WARM_S = 40  # at the whole rate, before it is measured
+SLOW_S = 180  # time at a quarter of the rate, until the JVM has compiled its code
+WARM_S = 40  # time at the full rate before the measurement
 SECONDS = 60
 CLIENTS = 100
-PROCESSES = 4  # that these are spread over: results for one must not wait until another has taken its own
-SUBSCRIPTIONS = 10_000  # of each channel
+PROCESSES = 4  # processes of the clients, so that results of a client do not wait for other clients
+SUBSCRIPTIONS = 10_000  # per channel
 KINDS = 1_000
 DEVICES = 100_000
 SEED = 0
 TOPIC = "load.reports"
 BROKERS = ("b1", "b2")
-CONTROLLERS = os.environ.get("CONTROLLERS", "0")  # with one, Spark measures the fleet besides
+CONTROLLERS = os.environ.get("CONTROLLERS", "0")  # with a controller, Spark also measures the fleet
 
 NEAR = """SELECT r.id, r.sent, r.lat, r.lon, r.severity FROM reports r
       WHERE r.kind = :kind AND distance_km(r.lat, r.lon, :lat, :lon) <= :km"""
@@ -94,53 +94,53 @@ def subscriptions(client: int) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield name, {"kind": kind, "severity": int(rng.integers(1, 6)), "least": int(rng.integers(1, 200))}
 
 
-# The parts, each a process of its own.
+# The parts, each in a separate process.
 
 
 async def _subscribe(home: Path, part: int) -> None:
-    """Count and time what comes; a line on stdout when all is subscribed, and the figures when stdin says so."""
-    ages: dict[str, list[tuple[float, float]]] = {name: [] for name in CHANNELS}  # when it came, how old
+    """Count and time results. Print a line when all subscriptions are made, and the figures after a line on stdin."""
+    ages: dict[str, list[tuple[float, float]]] = {name: [] for name in CHANNELS}  # arrival time and age of each row
     twice = 0
 
     def receiver(channel: str) -> Callable[[Result], None]:
-        kept, last = ages[channel], 0
+        samples, last = ages[channel], 0
 
-        def came(result: Result) -> None:
+        def on_result(result: Result) -> None:
             nonlocal twice, last
             now = time.time()
             twice += result.execution <= last
             last = result.execution
-            kept.extend((now, now - row["sent"]) for row in result.rows)
+            samples.extend((now, now - row["sent"]) for row in result.rows)
 
-        return came
+        return on_result
 
     async with contextlib.AsyncExitStack() as stack:
-        turn = asyncio.Semaphore(3)
+        limit = asyncio.Semaphore(3)
 
-        async def one(number: int) -> None:
-            async with turn:
+        async def start(number: int) -> None:
+            async with limit:
                 client = connect(home, name=f"sub-{number}", home=BROKERS[number % len(BROKERS)])
                 await stack.enter_async_context(client)
-                wanted = [(name, receiver(name), params) for name, params in subscriptions(number)]
-                await client.subscribe_channels(wanted)
+                requests = [(name, receiver(name), params) for name, params in subscriptions(number)]
+                await client.subscribe_channels(requests)
 
-        await asyncio.gather(*map(one, range(part, CLIENTS, PROCESSES)))
+        await asyncio.gather(*map(start, range(part, CLIENTS, PROCESSES)))
         print("subscribed", flush=True)
-        word = await asyncio.to_thread(sys.stdin.readline)
-        since, upto = json.loads(word)
-        answer = {
-            name: [age for when, age in kept if since <= when - age < upto] for name, kept in ages.items()
-        }  # of what was sent while it was measured
-        print(json.dumps({"ages": answer, "twice": twice}), flush=True)
-        os._exit(0)  # leaving politely takes long, and everything is thrown away
+        line = await asyncio.to_thread(sys.stdin.readline)
+        since, upto = json.loads(line)
+        ages_in_span = {
+            name: [age for when, age in samples if since <= when - age < upto] for name, samples in ages.items()
+        }  # of the publications sent during the measurement
+        print(json.dumps({"ages": ages_in_span, "twice": twice}), flush=True)
+        os._exit(0)  # closing all clients would take long, and the fleet is deleted anyway
 
 
 async def _publish(home: Path, rate: int) -> None:
-    """At a steady rate until stdin ends; then how many."""
+    """Publish at a steady rate until a line on stdin, then print the number of publications."""
     rng = np.random.default_rng((SEED, 2**31))
     ended = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
-    async with connect(home, name="pub-0", home="b1") as one, connect(home, name="pub-1", home="b2") as two:
-        clients, sent, began = (one, two), 0, time.time()
+    async with connect(home, name="pub-0", home="b1") as first, connect(home, name="pub-1", home="b2") as second:
+        clients, sent, began = (first, second), 0, time.time()
         while not ended.done():
             past = time.time() - began
             due = int((min(past, SLOW_S) / 4 + max(past - SLOW_S, 0)) * rate) - sent
@@ -154,8 +154,8 @@ async def _publish(home: Path, rate: int) -> None:
                 )
             sent += due
             await asyncio.sleep(0.005)
-        took = time.time() - began - SLOW_S * 3 / 4
-    print(json.dumps({"sent": sent, "took_s": took, "used_s": time.process_time()}), flush=True)
+        time_s = time.time() - began - SLOW_S * 3 / 4
+    print(json.dumps({"sent": sent, "took_s": time_s, "used_s": time.process_time()}), flush=True)
 
 
 def main() -> None:
@@ -167,9 +167,9 @@ def main() -> None:
         (home / "load.yaml").write_text(manifest())
 
         def start(*words: str) -> subprocess.Popen[str]:
-            part = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            stack.callback(_stop, part)
-            return part
+            process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.callback(_stop, process)
+            return process
 
         fleet = start(*trimtab, "up", "--home", folder, "--brokers", str(len(BROKERS)), "--controllers", CONTROLLERS)
         asyncio.run(_create_topic(home))
@@ -192,16 +192,16 @@ def main() -> None:
         upto, used_after = time.time(), _cpu()
         time.sleep(max(PERIODS_S) + 5)
         sent = json.loads(publisher.communicate("\n")[0])
-        said = [json.loads(each.communicate(json.dumps([since, upto]) + "\n")[0]) for each in subscribers]
+        reports = [json.loads(part.communicate(json.dumps([since, upto]) + "\n")[0]) for part in subscribers]
     figures = {
-        "ages": {name: [age for each in said for age in each["ages"][name]] for name in CHANNELS},
-        "twice": sum(each["twice"] for each in said),
+        "ages": {name: [age for report in reports for age in report["ages"][name]] for name in CHANNELS},
+        "twice": sum(report["twice"] for report in reports),
     }
-    _report(sent, figures, [each for each in done if each["ended"] >= since], used_after - used)
+    _report(sent, figures, [execution for execution in done if execution["ended"] >= since], used_after - used)
 
 
 async def _create_topic(home: Path) -> None:
-    """As soon as the fleet is up."""
+    """Create the topic as soon as the fleet is up."""
     began = time.time()
     while True:
         try:
@@ -221,17 +221,17 @@ def _listen(pipeline: subprocess.Popen[str], done: list[dict[str, Any]]) -> None
             done.append(json.loads(line) | {"ended": time.time()})
 
 
-def _stop(part: subprocess.Popen[str]) -> None:
-    part.send_signal(signal.SIGINT)
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        part.wait(20)
-    part.kill()
-    part.wait()
+        process.wait(20)
+    process.kill()
+    process.wait()
 
 
 def _cpu() -> float:
-    """Seconds that this machine's cores have been busy."""
-    fields = [int(each) for each in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
+    """Busy time of all cores of this machine, in seconds."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
@@ -239,19 +239,19 @@ def _report(sent: dict[str, Any], figures: dict[str, Any], done: list[dict[str, 
     rows = []
     for name, (_, period) in CHANNELS.items():
         ages = np.array(figures["ages"][name])
-        mine = [each for each in done if each["channel"] == name]
-        took = np.array([each["took_s"] for each in mine] or [0.0])
+        executions = [execution for execution in done if execution["channel"] == name]
+        times_s = np.array([execution["took_s"] for execution in executions] or [0.0])
         p50, p99 = np.quantile(ages, [0.5, 0.99]) if len(ages) else (np.nan, np.nan)
         rows.append(
             (
-                name, f"{period} s" if period else "continuous", f"{len(mine)}", f"{np.mean(took):.2f} s",
+                name, f"{period} s" if period else "continuous", f"{len(executions)}", f"{np.mean(times_s):.2f} s",
                 f"{len(ages):,}", f"{p50:.2f} s", f"{p99:.2f} s", f"{p99 - period:+.2f} s",
             )
         )  # fmt: skip
     print_table(
         f"{sent['sent'] / sent['took_s']:,.0f} publications/s, {len(CHANNELS) * SUBSCRIPTIONS:,} subscriptions, "
         f"{SECONDS} s",
-        ["channel", "period", "executions", "each", "rows", "p50", "p99", "p99 - period"],
+        ["channel", "period", "executions", "mean time", "rows", "p50", "p99", "p99 - period"],
         rows,
         note=f"{figures['twice']} results twice; {used / SECONDS:.2f} of {os.cpu_count()} cores were busy",
     )

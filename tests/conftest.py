@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from helpers import processes
 from helpers.fleet import RunningFleet
+from trimtab.fleet.protocol.admin_verbs import ListCordons, UncordonBroker
 
 # Hypothesis must not time compiled code, and examples must not depend on the day.
 
@@ -60,6 +61,19 @@ def fleet(tmp_path_factory, modules, nats_server):
         yield running
     finally:
         running.stop()
+
+
+@pytest.fixture
+def open_brokers(fleet):
+    """No broker of the shared fleet is cordoned, before and after: a drain leaves a cordon behind."""
+
+    def uncordon():
+        for broker in fleet.ask(ListCordons()).entries:
+            fleet.ask(UncordonBroker(broker))
+
+    uncordon()
+    yield
+    uncordon()
 
 
 _numbers = itertools.count()

@@ -1,4 +1,4 @@
-"""A city on the emergency application: people move, report and subscribe, and the age of their news is measured.
+"""A simulated city on the emergency application: people move, report and subscribe. The delay of results is measured.
 
 Start a fleet with the application first, and leave it running:  trimtab up --app examples/emergency/emergency.yaml
 """
@@ -22,7 +22,7 @@ from trimtab.lab import emergency
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trimtab.lab.emergency import Heard, Outcome
+    from trimtab.lab.emergency import ChannelFigures, Outcome
 
 COLUMNS = (
     "channel", "period", "subscriptions", "backend", "executions", "results", "rows", "p50", "p90", "p99", "missing",
@@ -33,13 +33,13 @@ COLUMNS = (
 @click.command()
 @click.option("--people", type=click.IntRange(1, 9_999), default=400, show_default=True)
 @click.option("--seconds", type=click.FloatRange(1.0, 86_400.0), default=120.0, show_default=True,
-              help="How long reports are published; the last executions are waited for.")  # fmt: skip
+              help="Time during which reports are published, without the wait for the last executions.")  # fmt: skip
 @output.seed_option
 @click.option("--out", default="out/emergency", show_default=True, type=click.Path(file_okay=False, path_type=Path))
 @home_option
 @output.json_option
 def main(people: int, seconds: float, seed: int, out: Path, home: str | None, as_json: bool) -> None:
-    """Let a city of people live on the fleet, and print how old their news are when they come."""
+    """Run a simulated city on the fleet, and print the delay of its notifications."""
     console = Console(stderr=True)
     with Live(console=console, transient=True, auto_refresh=False) as live:
 
@@ -56,14 +56,16 @@ def main(people: int, seconds: float, seed: int, out: Path, home: str | None, as
         return
     note = (
         f"Times are from a report's publication to its delivery. The people share {outcome.clients} clients, and rows "
-        "count once for each client.\nMissing are rows that should have come, where a subscription's parameters alone "
-        f"say which.\nplot: {plot}"
+        "count once for each client.\nMissing rows are counted for channels whose expected rows follow from a "
+        f"subscription's parameters alone.\nplot: {plot}"
     )
-    output.print_table(title(outcome), COLUMNS, [row(*each) for each in outcome.channels.items()], note=note)
+    output.print_table(
+        title(outcome), COLUMNS, [row(name, figures) for name, figures in outcome.channels.items()], note=note
+    )
 
 
 def shown(outcome: Outcome) -> Table:
-    return output.table(title(outcome), COLUMNS, [row(*each) for each in outcome.channels.items()])
+    return output.table(title(outcome), COLUMNS, [row(name, figures) for name, figures in outcome.channels.items()])
 
 
 def title(outcome: Outcome) -> str:
@@ -71,12 +73,12 @@ def title(outcome: Outcome) -> str:
     return f"{outcome.people} people: {outcome.positions:,} positions and {outcome.reports:,} reports published{doing}"
 
 
-def row(name: str, heard: Heard) -> list[str]:
-    delays = [heard.quantile_s(share) for share in (0.5, 0.9, 0.99)]
+def row(name: str, figures: ChannelFigures) -> list[str]:
+    delays = [figures.quantile_s(share) for share in (0.5, 0.9, 0.99)]
     return [
-        name, f"{heard.period_s:g} s", f"{heard.people:,}", f"{heard.backend:,}", f"{len(heard.executions):,}",
-        f"{heard.results:,}", f"{heard.rows:,}", *("" if each is None else f"{each:.1f} s" for each in delays),
-        "?" if heard.expected is None else f"{heard.missing:,}", f"{heard.repeated:,}",
+        name, f"{figures.period_s:g} s", f"{figures.people:,}", f"{figures.backend:,}", f"{len(figures.executions):,}",
+        f"{figures.results:,}", f"{figures.rows:,}", *("" if delay is None else f"{delay:.1f} s" for delay in delays),
+        "?" if figures.expected is None else f"{figures.missing:,}", f"{figures.repeated:,}",
     ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import time
 
 
 class Deadline:
-    """A ``Stop`` that is up ``seconds`` after it was made."""
+    """A ``Stop`` that ends ``seconds`` after its creation."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -1,4 +1,4 @@
-"""The one way to compile a kernel."""
+"""The decorator that compiles kernels."""
 
 from __future__ import annotations
 

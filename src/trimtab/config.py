@@ -1,7 +1,7 @@
 """``trimtab.toml``: settings that outlive a command. Environment variables override it.
 
     [tls]
-    enabled = true          # TLS on every connection; without files, a fleet makes its own authority
+    enabled = true          # TLS on every connection; without files, a fleet generates its own authority
     ca = "ca.pem"           # PEM files of your own
     cert = "cert.pem"
     key = "key.pem"
@@ -11,21 +11,21 @@
     "driver.memory" = "8g"
 
     [hub]
-    forget_s = 604800       # a client that was away so long is forgotten, with its subscriptions to channels
-    forget_unnamed_s = 600  # the same for one that has no name to come back under
+    forget_s = 604800       # absence after which a client is removed, with its subscriptions to channels
+    forget_unnamed_s = 600  # the same for a client without a name
     first = "roomiest"      # first placements: roomiest, nearest, round-robin or random
 
     [broker]
-    bandwidth = 12.5e6      # bytes/s that a broker carries, in and out; without, any number
-    cores = 4               # without, those of its machine
-    memory = 8e9            # bytes; without, that of its machine
+    bandwidth = 12.5e6      # bytes/s that a broker carries, in and out; default: no limit
+    cores = 4               # default: the cores of its machine
+    memory = 8e9            # bytes; default: the memory of its machine
     position = [47.07, 15.44]
 
     [control]
     policy = "trim"         # see control/settings.py
     period_s = 5
 
-    [control.knobs]         # of that policy; `trimtab policies NAME` lists them
+    [control.knobs]         # knobs of the policy; `trimtab policies NAME` lists them
     effort = 2.0
 
 ``TRIMTAB_CONFIG`` names another file; ``TRIMTAB_TLS=1`` or ``0`` overrides ``tls.enabled``.
@@ -48,10 +48,10 @@ from trimtab.place.knobs import typed
 from trimtab.place.registry import full_name
 
 FILE: Final = "trimtab.toml"
-CONTROL: Final = tuple(each.name for each in fields(Settings))
-HUB: Final = tuple(each.name for each in fields(HubSettings))
-BROKER: Final = tuple(each.name for each in fields(Capacity))
-KNOWN: Final = {  # table -> keys; none: any
+CONTROL: Final = tuple(column.name for column in fields(Settings))
+HUB: Final = tuple(column.name for column in fields(HubSettings))
+BROKER: Final = tuple(column.name for column in fields(Capacity))
+KNOWN: Final = {  # table -> its keys; empty: any key
     "tls": ("enabled", "ca", "cert", "key"), "spark": (), "hub": HUB, "broker": BROKER, "control": CONTROL,
 }  # fmt: skip
 
@@ -66,7 +66,7 @@ class Config:
 
 
 def load() -> Config:
-    """The settings of ./trimtab.toml, or of the file $TRIMTAB_CONFIG names; the defaults if there is none."""
+    """The settings in ./trimtab.toml, or in the file that $TRIMTAB_CONFIG names; the defaults if there is no file."""
     named = os.environ.get("TRIMTAB_CONFIG")
     path = Path(named or FILE)
     try:
@@ -91,20 +91,20 @@ def load() -> Config:
 
 def _hub(path: Path, table: dict[str, Any]) -> HubSettings:
     for key, value in table.items():
-        kind, right = (str, "text") if key == "first" else ((int, float), "a number of seconds")
+        kind, rule = (str, "text") if key == "first" else ((int, float), "a number of seconds")
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise BadInput(f"{path}: [hub] {key} = {value!r} must be {right}")
+            raise BadInput(f"{path}: [hub] {key} = {value!r} must be {rule}")
     return HubSettings(**table)
 
 
 def _broker(path: Path, table: dict[str, Any]) -> Capacity:
     for key, value in table.items():
         parts = value if key == "position" and isinstance(value, list) and len(value) == 2 else [value]
-        right = "[latitude, longitude]" if key == "position" else "a number"
-        if any(not isinstance(each, (int, float)) or isinstance(each, bool) for each in parts) or (
+        rule = "[latitude, longitude]" if key == "position" else "a number"
+        if any(not isinstance(number, (int, float)) or isinstance(number, bool) for number in parts) or (
             key == "position" and len(parts) != 2
         ):
-            raise BadInput(f"{path}: [broker] {key} = {value!r} must be {right}")
+            raise BadInput(f"{path}: [broker] {key} = {value!r} must be {rule}")
     return Capacity(**(table | ({"position": tuple(table["position"])} if "position" in table else {})))
 
 
@@ -148,19 +148,19 @@ def _tls(path: Path, table: dict[str, Any]) -> bool | Tls:
     enabled = table.get("enabled", bool(table))
     if not isinstance(enabled, bool):
         raise BadInput(f"{path}: [tls] enabled = {enabled!r} must be true or false")
-    said = os.environ.get("TRIMTAB_TLS")
-    if said is not None:
-        if said not in ("0", "1"):
-            raise BadInput(f"TRIMTAB_TLS={said!r} must be 0 or 1")
-        enabled = said == "1"
+    override = os.environ.get("TRIMTAB_TLS")
+    if override is not None:
+        if override not in ("0", "1"):
+            raise BadInput(f"TRIMTAB_TLS={override!r} must be 0 or 1")
+        enabled = override == "1"
     files = {key: table[key] for key in ("ca", "cert", "key") if key in table}
     if not enabled or not files:
         return enabled
     if len(files) < 3:
         raise BadInput(f"{path}: [tls] needs ca, cert and key together, or none of them; it has {', '.join(files)}")
-    found = {}
+    paths = {}
     for key, file in files.items():
         if not isinstance(file, str) or not (path.parent / file).is_file():
             raise BadInput(f"{path}: [tls] {key} = {file!r} is not a file")
-        found[key] = str((path.parent / file).resolve())
-    return Tls(**found)
+        paths[key] = str((path.parent / file).resolve())
+    return Tls(**paths)

@@ -1,24 +1,24 @@
-"""Every error a caller may want to catch.
+"""All errors that a caller may want to catch.
 
     TrimtabError
-    ├── BadInput (ValueError)        what came in cannot be used; the command line exits with 2
-    │   ├── BadTable                 a value in a workload or placement table
-    │   ├── MissingColumn            a column the question needs
+    ├── BadInput (ValueError)        an input cannot be used; the command line exits with 2
+    │   ├── BadTable                 a bad value in a workload or placement table
+    │   ├── MissingColumn            a column that the problem needs is absent
     │   ├── UnknownName              a policy, world, topic, broker, ... that does not exist
     │   ├── BadKnob                  a knob outside its range
-    │   ├── TooLarge                 more work than a policy should be asked for, or too large a message
-    │   ├── BadManifest              a line of an application's manifest
-    │   ├── Moving                   it is being moved, so it cannot be moved or deleted now
-    │   ├── AlreadyThere             a move to the broker where it is
-    │   ├── LinkRefused              a link that the placement carries nowhere
+    │   ├── TooLarge                 a problem too large for a policy, or a message too large for a server
+    │   ├── BadManifest              a bad line of an application's manifest
+    │   ├── Moving                   a key in a move, which cannot be moved again or deleted now
+    │   ├── AlreadyThere             a move to the key's present broker
+    │   ├── LinkRefused              a link that the placement assigns no broker
     │   ├── NotStartedHere           a broker that another process started
     │   └── VersionMismatch          a message of a protocol version that this process does not know
     └── Unreachable (ConnectionError)   a part of the fleet does not answer; the command line exits with 2
-        ├── NoAnswer                 the process that was asked does not answer
+        ├── NoAnswer                 the process that got the request does not answer
         └── NoLeader                 this controller does not lead
 
-Each sentence says what was asked, what came, and what would have been right. Code that reacts to an error goes by its
-class or its ``kind``, never by its sentence. Errors with a ``kind`` travel between processes: see ``travelled``.
+Each sentence contains the request, the value that was found, and the rule. Code that reacts to an error checks its
+class or its ``kind``, never its sentence. Errors with a ``kind`` are passed between processes: see ``travelled``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What went wrong, as it is written in a reply."""
+    """The kind of an error, as it is written in a reply."""
 
     BAD_INPUT = "bad_input"
     UNKNOWN_NAME = "unknown_name"
@@ -49,28 +49,28 @@ class Kind(StrEnum):
 
 
 class TrimtabError(Exception):
-    """The root of the tree. Comes through a pipe as it is, whatever its class was made from."""
+    """The root of the tree. It can be pickled, whatever arguments its class takes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (type(self), self.args, self.__dict__)
+        return _restored, (type(self), self.args, self.__dict__)
 
 
-def _again(kind: type[TrimtabError], args: tuple[Any, ...], state: dict[str, Any]) -> TrimtabError:
-    made = kind.__new__(kind)
-    made.args = args
-    made.__dict__.update(state)
-    return made
+def _restored(kind: type[TrimtabError], args: tuple[Any, ...], state: dict[str, Any]) -> TrimtabError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class BadInput(TrimtabError, ValueError):
-    """What came in cannot be used."""
+    """An input that cannot be used."""
 
     kind: ClassVar[Kind] = Kind.BAD_INPUT
     fields: ClassVar[tuple[str, ...]] = ()  # attributes that travel with the error
 
 
 class BadTable(BadInput):
-    """A table holds something it must not; ``row`` counts from 0, and is None for the whole table."""
+    """A bad value in a table. ``row`` counts from 0, and is None if the whole table is meant."""
 
     def __init__(self, table: str, problem: str, row: int | None = None) -> None:
         self.table = table
@@ -85,15 +85,15 @@ class BadTable(BadInput):
         super().__init__(f"{where}: {problem}")
 
     def in_file(self, path: str) -> BadTable:
-        """The same, naming the file the table came from."""
+        """The same error with the name of the table's file."""
         return BadTable(path, self.problem, self.row)
 
 
 def _line(path: str, row: int) -> int:
-    """Where an editor shows a row of a CSV file: after the header, and empty lines are no rows."""
+    """The line of a row in a CSV file: rows follow the header, and empty lines are not rows."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            rows = -2  # the header is none
+            rows = -2  # so that the header is row -1
             for number, line in enumerate(file, 1):
                 rows += bool(line.strip())
                 if rows == row:
@@ -104,7 +104,7 @@ def _line(path: str, row: int) -> int:
 
 
 class MissingColumn(BadInput):
-    """A column that the question needs is not there."""
+    """A column that the problem needs is absent."""
 
     def __init__(self, table: str, column: str, present: Iterable[str], why: str) -> None:
         self.table = table
@@ -113,7 +113,7 @@ class MissingColumn(BadInput):
 
 
 class UnknownName(BadInput):
-    """A name that nothing is registered under. ``what`` says of which sort: a topic, a broker, ..."""
+    """A name that is not registered. ``what`` is the kind of thing: a topic, a broker, ..."""
 
     kind = Kind.UNKNOWN_NAME
     fields = ("what", "name")
@@ -137,13 +137,13 @@ class BadKnob(BadInput):
 
 
 class TooLarge(BadInput):
-    """More work than a policy should be asked for, or a message larger than a server takes."""
+    """A problem that is too large for a policy, or a message that is too large for a server."""
 
     kind = Kind.TOO_LARGE
 
 
 class BadManifest(BadInput):
-    """An application's manifest says something it must not, at a place in its file."""
+    """A fault in an application's manifest, at a place in its file."""
 
     def __init__(self, place: Place, problem: str) -> None:
         self.place = place
@@ -152,13 +152,13 @@ class BadManifest(BadInput):
 
 
 class Moving(BadInput):
-    """What should be moved or deleted is in a move."""
+    """The key to be moved or deleted is in a move."""
 
     kind = Kind.MOVING
 
 
 class AlreadyThere(BadInput):
-    """What should be moved is at that broker."""
+    """The key to be moved is already at the target broker."""
 
     kind = Kind.ALREADY_THERE
     fields = ("broker",)
@@ -170,13 +170,13 @@ class AlreadyThere(BadInput):
 
 
 class LinkRefused(BadInput):
-    """Admission control: the placement carries this link nowhere."""
+    """Admission control: the placement assigns this link no broker."""
 
     kind = Kind.REFUSED_LINK
 
 
 class NotStartedHere(BadInput):
-    """A broker that this process did not start, so that it cannot end it."""
+    """A broker that this process did not start and therefore cannot end."""
 
     kind = Kind.NOT_STARTED_HERE
 
@@ -194,7 +194,7 @@ class VersionMismatch(BadInput):
 
 
 class Unreachable(TrimtabError, ConnectionError):
-    """A part of the fleet does not answer. ``changed``: whether what was asked for may have been done all the same."""
+    """A part of the fleet does not answer. ``changed``: whether the request may have been carried out all the same."""
 
     kind: ClassVar[Kind] = Kind.UNREACHABLE
     fields: ClassVar[tuple[str, ...]] = ("changed",)
@@ -206,18 +206,18 @@ class Unreachable(TrimtabError, ConnectionError):
 
 
 class NoAnswer(Unreachable):
-    """The process that was asked does not answer; told by the process that asked it."""
+    """The process that got the request does not answer. Raised in the process that sent the request."""
 
 
 class NoLeader(Unreachable):
-    """This controller does not lead, so another one must be asked."""
+    """This controller does not lead, so the request must be sent to another one."""
 
     kind = Kind.NO_LEADER
 
 
 _BY_KIND: Final[dict[str, type[BadInput | Unreachable]]] = {
-    each.kind: each
-    for each in (
+    error.kind: error
+    for error in (
         BadInput, UnknownName, TooLarge, Moving, AlreadyThere, LinkRefused, NotStartedHere, VersionMismatch,
         Unreachable, NoLeader,
     )
@@ -225,8 +225,8 @@ _BY_KIND: Final[dict[str, type[BadInput | Unreachable]]] = {
 
 
 def travelled(kind: str, text: str, fields: Mapping[str, Any]) -> BadInput | Unreachable:
-    """The error that another process has told of; one of a kind that this process does not know is ``BadInput``."""
+    """The error in another process's reply; an error of an unknown kind becomes ``BadInput``."""
     cls = _BY_KIND.get(kind, BadInput)
-    made = _again(cls, (text,), {name: fields[name] for name in cls.fields if name in fields})
-    assert isinstance(made, BadInput | Unreachable)
-    return made
+    error = _restored(cls, (text,), {name: fields[name] for name in cls.fields if name in fields})
+    assert isinstance(error, BadInput | Unreachable)
+    return error

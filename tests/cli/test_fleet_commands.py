@@ -74,7 +74,7 @@ def test_a_move_is_made_shown_and_remembered(fleet, topic, trimtab):
     trimtab("move", "client", "maker", "--to", "b1", "--home", fleet.home)
 
 
-def test_a_broker_is_drained(fleet, trimtab, topic):
+def test_a_broker_is_drained(fleet, trimtab, topic, open_brokers):
     make(fleet, topic)
     make(fleet, f"{topic}.by.link", unit="link")
     trimtab("move", "topic", topic, "--to", "b3", "--home", fleet.home)

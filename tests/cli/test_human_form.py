@@ -99,13 +99,13 @@ def test_demo_prints_what_it_has_shown(trimtab, tmp_path, monkeypatch, java):
     """The demo itself is run in tests/lab; this is what it prints when it is over."""
 
     async def run(out, script, seed, report, watchdog):
-        show = lab_demo.Show(script, delivered=1234, migrations=56, served_again_s=0.7, marks=[(0.0, "killed")])
+        progress = lab_demo.Progress(script, delivered=1234, migrations=56, served_again_s=0.7, marks=[(0.0, "killed")])
         for at, phase in enumerate(("skewed", "trimmed")):
             sample = lab_demo.Sample(float(at), phase, 0.9 - 0.8 * at, 5000.0, {"b1": 5000.0}, {"b1": 3}, "says", 617)
-            show.samples.append(sample)
-            show.phase = phase
-            report(show)
-        return show
+            progress.samples.append(sample)
+            progress.phase = phase
+            report(progress)
+        return progress
 
     monkeypatch.setattr(lab_demo, "run", run)
 
@@ -127,7 +127,7 @@ def test_lab_prints_what_an_experiment_must_show(trimtab, tmp_path):
     assert str(tmp_path / "lab" / "report.md") in done.out
 
 
-def test_drain_lists_what_has_moved(fleet, topic, trimtab):
+def test_drain_lists_what_has_moved(fleet, topic, trimtab, open_brokers):
     async def create():
         async with fleet.client("maker", "b1") as client:
             await client.create_topic(topic, broker="b3")

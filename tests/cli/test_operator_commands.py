@@ -18,19 +18,6 @@ from trimtab.model.placement_file import write_keys
 from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
 
 
-@pytest.fixture
-def open_brokers(fleet, trimtab):
-    """No broker is cordoned, before and after."""
-
-    def uncordon():
-        for broker in fleet.ask(ListCordons()).entries:
-            trimtab("uncordon", broker, "--home", fleet.home)
-
-    uncordon()
-    yield
-    uncordon()
-
-
 def refused(done) -> str:
     assert done.code == 2, done.out
     assert "Traceback" not in done.err

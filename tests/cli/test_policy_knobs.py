@@ -172,7 +172,7 @@ def test_a_knob_of_links(trimtab, folder):
         ),
         (
             ("--policy", "client/ldm", "--set", "client/sdm.alpha=1"),
-            "trimtab: --set client/sdm.alpha=1: client/sdm is not asked; asked: client/ldm",
+            "trimtab: --set client/sdm.alpha=1: client/sdm is not among the policies: client/ldm",
         ),
     ],
 )
@@ -239,7 +239,10 @@ def test_an_objective_that_is_set_is_that_of_the_whole_comparison(trimtab, tmp_p
         ("alpah=1", "there is no knob of these policies 'alpah'; did you mean 'alpha'?"),
         ("alpha=-1", "client/ldm: alpha must be a number, 0 or more, but is -1.0"),
         ("client/trim.alpha=1", "there is no knob of client/trim 'alpha'; known: objective, budget"),
-        ("client/sdm.alpha=1", "--set client/sdm.alpha=1: client/sdm is not asked; asked: client/ldm, client/trim"),
+        (
+            "client/sdm.alpha=1",
+            "--set client/sdm.alpha=1: client/sdm is not among the policies: client/ldm, client/trim",
+        ),
         ("link/trim.effort=1", "policy 'link/trim' is not of family 'client'"),
         ("client/ldn.alpha=1", "there is no policy 'client/ldn'; did you mean 'client/ldm'?"),
         ("client/trim.objective=delay", "all policies are compared on one objective: --objective delay"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,15 +12,16 @@ from hypothesis import strategies as st
 from helpers.strategies import workloads
 from trimtab.control.decide import NoPlan, decide, warm_up
 from trimtab.control.fleet_view import FleetState, informed
-from trimtab.control.goals.evenness import worth_it
 from trimtab.control.goals.limits import Limits
 from trimtab.control.goals.served import settled
-from trimtab.control.plan import Levels, Plan, in_order
-from trimtab.control.question import Question
+from trimtab.control.move_order import in_order
 from trimtab.control.settings import Settings
+from trimtab.control.verdict import worth_it
 from trimtab.control.view import View
 from trimtab.errors import BadInput, MissingColumn, UnknownName
+from trimtab.fleet.protocol import coding
 from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry
+from trimtab.fleet.protocol.plans import Levels, Plan, Question, Routed
 from trimtab.model.ids import Ids
 from trimtab.model.key import RoutingTable
 from trimtab.model.placement import UNPLACED
@@ -99,8 +99,8 @@ def test_a_plan_is_worth_it_and_keeps_to_its_limits(name, view, most, data):
 @given(view=views())
 def test_a_decision_can_be_replayed_from_what_was_kept_of_it(view):
     question = asked(most=5)
-    kept = unpack(view.snapshot.pack()), Question.from_json(json.loads(json.dumps(question.as_json())))
-    routing = RoutingTable.from_json(json.loads(json.dumps(view.routing.as_json())))
+    kept = unpack(view.snapshot.pack()), coding.decode(coding.encode(question), Question)
+    routing = coding.decode(coding.encode(Routed.of(view.routing)), Routed).table()
     again = View.of(kept[0], routing, list(view.brokers))
 
     assert decide(again, kept[1]) == decide(view, question)

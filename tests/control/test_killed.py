@@ -12,11 +12,11 @@ from helpers.control import CLIENTS, MeasuredFleet, people
 from helpers.waiting import until
 from trimtab.control.controller import Controller
 from trimtab.control.decide import warm_up
-from trimtab.control.progress import MOVED
 from trimtab.control.record import Record
 from trimtab.control.settings import Settings
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol.admin_verbs import ListMoves
+from trimtab.fleet.protocol.plans import MOVED
 from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.fleet.site.launch import admin_connection
 
@@ -40,14 +40,14 @@ class Mortal(Controller):
         await super().begin(plan, **more)
         self._die_at("begun")
 
-    async def _order(self, progress, row):
+    async def _order(self, progress, rows):
         self._die_at("before an order", progress.count(MOVED) >= 3)
-        await super()._order(progress, row)
+        await super()._order(progress, rows)
         self._die_at("after an order", progress.count(MOVED) >= 3)  # which is not written down
 
-    async def _tell_end(self, progress):
+    async def _record_end(self, progress, links=""):
         self._die_at("over")
-        await super()._tell_end(progress)
+        await super()._record_end(progress, links)
 
     def _die_at(self, step, now=True):
         if step == self.dies_at and now:
@@ -96,9 +96,9 @@ def test_the_next_one_goes_on(measured, step):
             await until(lambda: Counter(client.home for client in clients) == Counter(b1=8, b2=8, b3=8))
             assert (await measured.aask(ListMoves())).under_way == 0
             assert ("goes on with a plan" in " ".join(said)) == (step != "decided")
-            plans = [each for each in decisions if each["plan"]]
-            assert all(each["outcome"] and each["outcome"]["ended"] for each in plans)
-            moved = sum(each["outcome"]["states"].count(MOVED) for each in plans)
+            plans = [each for each in decisions if each.plan]
+            assert all(each.outcome and each.outcome.ended for each in plans)
+            moved = sum(each.outcome.states.count(MOVED) for each in plans)
             assert moved == CLIENTS - 8  # nobody twice
 
     asyncio.run(scenario())

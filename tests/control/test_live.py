@@ -20,6 +20,7 @@ from helpers.control import CLIENTS, MeasuredFleet, people
 from helpers.waiting import always, until
 from trimtab.cli.main import trimtab as commands
 from trimtab.control.decide import NoPlan, Question, warm_up
+from trimtab.control.memory import ControllerState
 from trimtab.control.record import Record
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet.hub.presence import ALIVE_S
@@ -101,13 +102,13 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
             await until(at_rest)
             numbers = await controlled.record(lambda record: record.numbers())
             said = await controlled.record(lambda record: record.decision(numbers[-1]))
-            assert said["plan"]["before"]["spread"] > 1.0 > 0.1 > said["plan"]["predicted"]["spread"]
-            assert "spread" in said["question"]["reasons"][0]
-            assert said["outcome"]["states"].count("moved") == 16
+            assert said.plan.before.spread > 1.0 > 0.1 > said.plan.predicted.spread
+            assert "spread" in said.question.reasons[0]
+            assert said.outcome.states.count("moved") == 16
             same = await controlled.record(lambda record: record.replay(numbers[-1]))
             assert same[1] is True
 
-            moved = said["plan"]["steps"][0][2]
+            moved = said.plan.steps[0].client
             told = await asyncio.to_thread(run, "why", moved, "--replay", home=controlled.home)
             assert "decided again from what was kept: the same" in told.output
             assert moved in told.output
@@ -139,7 +140,7 @@ def test_it_levels_says_why_can_be_replayed_and_taken_back(controlled):
             assert (await controlled.homes())["b1"] == 18
             last = await controlled.record(lambda record: record.numbers())
             why = await controlled.record(lambda record: record.decision(last[-1]))
-            assert why["question"]["reasons"] == ["asked for: a little"]
+            assert why.question.reasons == ("asked for: a little",)
             await controlled.aask(Resume())
             await until(level, 30.0)
 
@@ -180,7 +181,7 @@ def test_people_give_orders_to_a_controller(controlled):
             assert ", carried out: " in await said("rollback", number)
             assert await _level(controlled)
             controlled.rates = np.full(CLIENTS, 1000.0)
-            await until(lambda: asyncio.to_thread(lambda: controlled.status().load["spread"] < 0.1))
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().load.spread < 0.1))
             assert await said("resume") == "the controller goes on\n"
             assert "│ paused" not in await said("status")
 
@@ -379,11 +380,11 @@ def test_a_broker_that_is_level_but_full_is_relieved(controlled):
 
             async def measured():
                 said = await controlled.record(lambda record: record.decision(numbers[-1]))
-                return (said["outcome"] or {}).get("helped") is not None and said
+                return said.outcome is not None and isinstance(said.outcome.helped, bool) and said
 
             said = await until(measured, 30.0)
-            assert (said["plan"]["policy"], said["outcome"]["helped"]) == ("relieve", True)
-            assert {step[3] for step in said["plan"]["steps"]} == {"b1"}
+            assert (said.plan.policy, said.plan.goal, said.outcome.helped) == ("relieve", "limits", True)
+            assert {step.source for step in said.plan.steps} == {"b1"}
             why = await asyncio.to_thread(run, "why", str(numbers[-1]), "--replay", home=controlled.home)
             assert "overload: b1 above 85% of cores: 95% at most" in why.output
             assert "cores of b1: 95%, 71% as predicted, 0% as measured" in why.output
@@ -423,27 +424,32 @@ def test_a_leader_that_slept_finds_another_and_stands_by(controlled):
     asyncio.run(scenario())
 
 
+def state(leader, says):
+    return ControllerState(leader=leader, says=says)
+
+
 def test_a_deposed_leader_writes_nothing(controlled):
     async def contest():
         admin = await controlled.launch.admin()
         bucket = await admin.jetstream().create_key_value(bucket=f"state{threading.get_ident()}")
         one, two = Record(admin, bucket), Record(admin, bucket)
-        assert await one.take_over("one") == {}
-        await one.write_state({"leader": "one", "plan": 1})
-        assert await two.take_over("two") == {"leader": "one", "plan": 1}
-        with pytest.raises(Unreachable, match="two has taken over from one"):
-            await one.write_state({"leader": "one", "plan": 2})
-        await two.write_state({"leader": "two", "plan": 3})
-        two._revision -= 1  # as if the answer to that had been lost
-        await two.write_state({"leader": "two", "plan": 4})
-        assert await one.take_over("three") == {"leader": "two", "plan": 4}
+        assert await one.take_over("one") == ControllerState()
+        await one.write_state(state("one", "first"))
+        assert await two.take_over("two") == state("one", "first")
+        for _ in range(2):  # the refusal does not make the next write succeed
+            with pytest.raises(Unreachable, match="two has taken over from one"):
+                await one.write_state(state("one", "second"))
+        await two.write_state(state("two", "third"))
+        two._revision -= 1  # as if the reply to that had been lost
+        await two.write_state(state("two", "fourth"))
+        assert await one.take_over("three") == state("two", "fourth")
 
         number = max(await one.numbers(), default=0) + 1
         nothing = NoPlan(number, 0.0, ("a test",), "it is one")
-        await one.decided(None, Question(number, 0.0, ("a test",), "trim", 0, 0.0, 0), nothing)
+        await one.record_decision(None, Question(number, 0.0, ("a test",), "trim", 0, 0.0, 0), nothing)
         with pytest.raises(BadRequestError):
-            await two.decided(None, Question(number, 1.0, ("another",), "trim", 0, 0.0, 0), nothing)
-        assert (await two.decision(number))["question"]["at"] == 0.0
+            await two.record_decision(None, Question(number, 1.0, ("another",), "trim", 0, 0.0, 0), nothing)
+        assert (await two.decision(number)).question.at == 0.0
 
     controlled.do(contest())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +10,14 @@ from tests.control.test_decide import fleet
 
 from trimtab.control.decide import NoPlan
 from trimtab.control.loop import Loop
-from trimtab.control.plan import Levels, Plan, Step
+from trimtab.control.memory import Memory
 from trimtab.control.plan_runner import PlanRunner
-from trimtab.control.progress import DROPPED, FAILED, MOVED, MOVING
 from trimtab.control.settings import Settings
 from trimtab.control.throttle import Throttle
 from trimtab.control.view import View
 from trimtab.errors import BadKnob
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.plans import DROPPED, FAILED, MOVED, MOVING, Levels, Plan, Step
 from trimtab.lab.stability.cases import CASES, find
 from trimtab.lab.stability.fleet import run
 from trimtab.lab.stability.ours import Ours
@@ -29,7 +29,7 @@ RATES = [8, 4, 4, 2, 2, 2, 1, 1]
 
 
 def step(client, source, target):
-    return Step(Key("client", "", client), source, target)
+    return Step.of(Key("client", "", client), source, target)
 
 
 class Fleet:
@@ -56,10 +56,10 @@ def test_it_must_find_the_same_twice_and_then_rests():
     there = Fleet(Loop(Settings(budget=1.0)))
 
     assert there.look(0.0) is None
-    assert there.loop.why_not == "it has to be found again first"
+    assert there.loop.why_not == "the next measurements must confirm it"
     assert isinstance(there.look(5.0), Plan)
     assert [there.look(now) for now in np.arange(10.0, 200.0, 5.0)] == [None] * 38
-    assert there.loop.outcome.helped
+    assert there.loop.verdict.helped
 
 
 def test_what_is_hardly_too_uneven_must_be_found_once_more():
@@ -161,21 +161,21 @@ def test_the_rest_of_a_plan_is_dropped_when_it_no_longer_helps():
 
 
 def replace_target(step):
-    return type(step)(step.key, step.target, "b0")
+    return Step.of(step.key, step.target, "b0")
 
 
 def test_the_throttle_halves_when_deliveries_are_late_and_grows_by_one():
     throttle = Throttle(100.0, most=6)
 
     latencies = (10, 10, 10, 500, 500, 500, 10)
-    assert [throttle.told(ms, at) for at, ms in enumerate(latencies)] == [5, 6, 6, 3, 1, 1, 2]
+    assert [throttle.adjust(ms, at) for at, ms in enumerate(latencies)] == [5, 6, 6, 3, 1, 1, 2]
 
 
 def test_the_same_measurement_slows_it_down_once():
     throttle = Throttle(100.0, at_once=16)
 
-    assert [throttle.told(500, 1.0) for _ in range(5)] == [8] * 5
-    assert throttle.told(500, 2.0) == 4
+    assert [throttle.adjust(500, 1.0) for _ in range(5)] == [8] * 5
+    assert throttle.adjust(500, 2.0) == 4
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_controller_that_takes_over_knows_who_has_moved_and_how_many():
     there.look(0.0)
     first = there.look(5.0)
     there.look(10.0)
-    kept = json.loads(json.dumps(there.loop.memory(10.0)))
+    kept = coding.decode(coding.encode(there.loop.memory(10.0)), Memory)
 
     there.loop = Loop(settings, there.loop.number)
     there.loop.remember(kept)
@@ -245,8 +245,8 @@ def test_a_plan_that_was_taken_back_has_done_what_it_should():
     there.loop.ended(0.0, Plan(1, 0.0, ("taken back",), "roll back", (), level, uneven))
     there.look(10.0, carry_out=False)
 
-    assert there.loop.outcome.helped
-    assert there.loop.verdicts == [there.loop.outcome]
+    assert there.loop.verdict.helped
+    assert there.loop.verdicts == [there.loop.verdict]
 
 
 def test_what_will_never_be_measured_is_said():
@@ -257,7 +257,7 @@ def test_what_will_never_be_measured_is_said():
     there.alive = there.alive[:2]
     there.look(6.0)
 
-    assert [each.unmeasured for each in there.loop.verdicts] == ["a broker has come or gone before"]
+    assert [each.unmeasured for each in there.loop.verdicts] == ["a broker joined or died before the measurement"]
 
 
 def test_nobody_goes_to_a_broker_that_is_to_be_removed():
@@ -288,7 +288,7 @@ def test_who_is_on_the_way_to_a_home_is_not_given_another():
 
     assert runner.look(5.0, there.view(5.0)) is None
     for row in range(len(plan.steps) - 1):
-        runner.came_of(5.0, row, FAILED)
+        runner.set_state(5.0, row, FAILED)
     assert isinstance(runner.look(10.0, there.view(10.0)), Plan)
 
 
@@ -311,16 +311,16 @@ def test_moves_of_a_plan_that_was_replaced_are_followed_to_their_end():
     second = Plan(2, 1.0, ("lost",), "re-home", (step("c2", "", "b1"),), levels, levels)
     runner = PlanRunner(Settings())
     runner.begin(0.0, first)
-    runner.came_of(0.0, 0, MOVING)
+    runner.set_state(0.0, 0, MOVING)
 
     runner.begin(1.0, second)
     (before,) = runner.trailing
     assert before.states == [MOVING, DROPPED]
-    runner.came_of(2.0, 0, MOVED, before)
+    runner.set_state(2.0, 0, MOVED, before)
 
     assert before.over
-    assert before.outcome()["states"] == [MOVED, DROPPED]
-    assert [each[:3] for each in runner.loop.memory(2.0)["moved"]] == [["client", "", "c0"]]
+    assert before.states == [MOVED, DROPPED]
+    assert [moved.key for moved in runner.loop.memory(2.0).moved] == [Key("client", "", "c0")]
     assert runner.progress.plan is second
 
 

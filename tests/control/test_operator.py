@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import fields
 
 import pytest
 from click.testing import CliRunner
@@ -16,11 +15,9 @@ from helpers.control import MeasuredFleet, people
 from helpers.waiting import until
 from trimtab.cli.main import trimtab as commands
 from trimtab.control.decide import warm_up
-from trimtab.control.question import Question
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet.operator import Operator
 from trimtab.fleet.protocol.admin_verbs import GetStatus, PlacedLink, PlaceLinks
-from trimtab.fleet.protocol.plans import QuestionRecord
 from trimtab.model.folder import read_workload
 from trimtab.model.key import Key
 from trimtab.model.placement_file import read_keys, write_keys
@@ -124,7 +121,7 @@ def test_a_live_fleet_is_written_planned_applied_and_rolled_back(controlled, tmp
                 why = await command("why", *words)
                 assert "a placement is applied: a test" in why
                 assert "1 topic, 1 client and 1 link: 3 moved" in why
-                assert "nothing: the plan was asked for" in why
+                assert "nothing: an operator requested the plan" in why
             assert "link t1 p1 from b1 to b3: moved" in await command("why", "t1 p1")
             assert "3 of 1 topic, 1 client and 1 link" in await command("decisions")
             listed = json.loads(await command("decisions", "--json"))
@@ -132,6 +129,15 @@ def test_a_live_fleet_is_written_planned_applied_and_rolled_back(controlled, tmp
 
             back = await command("rollback")
             assert "carried out: 1 topic, 1 client and 1 link" in back
+            assert await where() == before
+
+            # Links that a file admits or refuses are part of the plan, and are taken back with it.
+            admitted = Key("link", "t1", "p2")
+            write_keys(keys | {LINKED: "", admitted: "b2"}, tmp_path / "links.csv")
+            done = await command("apply", folder, tmp_path / "links.csv", "--yes")
+            assert "1 link admitted; 1 link refused" in done
+            assert await where() == {key: broker for key, broker in before.items() if key != LINKED} | {admitted: "b2"}
+            await command("rollback")
             assert await where() == before
 
     asyncio.run(scenario())
@@ -186,16 +192,12 @@ def test_following_a_plan_survives_a_change_of_leader(controlled, tmp_path):
                         leader = controlled.launch.supervisor.find("controller")
                         leader.process.kill()
 
-                states = await operator.follow(reply.plan.number, progress)
+                states = (await operator.follow(reply.plan.number, progress)).states
                 assert len(states) == len(reply.plan.steps) == seen[0][1]
                 assert set(states) == {"moved"}
                 await operator.roll_back(reply.plan.number)
 
     asyncio.run(scenario())
-
-
-def test_the_record_of_a_question_has_all_its_fields():
-    assert [each.name for each in fields(Question)] == list(QuestionRecord.__struct_fields__)
 
 
 @pytest.mark.parametrize("module", ["trimtab.control.process", "trimtab.pipeline.process"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -11,13 +12,16 @@ import sys
 import pytest
 
 from helpers.fleet import RunningFleet
+from helpers.keeper import keeper_of
 from helpers.waiting import until_blocking
 from trimtab.errors import BadKnob
 from trimtab.fleet.hub.absent import Absent
 from trimtab.fleet.hub.settings import HubSettings
+from trimtab.fleet.protocol import registry as registry_module
 from trimtab.fleet.protocol.admin_verbs import DeclareChannels, ListClients
 from trimtab.fleet.protocol.entries import Change, ChannelEntry, ClientEntry, Topic
-from trimtab.fleet.protocol.registry import GRAVES, Registry
+from trimtab.fleet.protocol.hub_verbs import Sync
+from trimtab.fleet.protocol.registry import GRAVES, Registry, topic_entry
 from trimtab.fleet.protocol.streams import SUBSCRIPTIONS
 
 PATIENCE = HubSettings(forget_s=100.0, forget_unnamed_s=10.0)
@@ -63,21 +67,58 @@ def test_patience_below_what_reports_take_is_refused():
         HubSettings(forget_s=1.0)
 
 
-def test_graves_are_let_go_the_oldest_first():
+def test_tombstones_are_dropped_the_oldest_first():
     registry = Registry()
     for number in range(GRAVES + 5):
         registry.apply(f"client.c{number}", ClientEntry("b1"), 2 * number + 1)
         registry.apply(f"client.c{number}", None, 2 * number + 2)
     registry.apply("client.c0", ClientEntry("b2"), 10_000)  # is back
-    registry.apply("topic.t", Topic("t", "b1"), 10_001)
-    registry.apply("topic.t", None, 10_002)
 
-    assert registry.bury() == ["client.c1", "client.c2", "client.c3", "client.c4"]
-    assert registry.bury() == []
+    graves = registry.graves()
+    assert graves == ["client.c1", "client.c2", "client.c3", "client.c4"]
+    registry.apply("client.c4", ClientEntry("b2"), 10_001)  # comes back before its tombstone is dropped
+    for name in graves:
+        registry.bury(name)
+    assert registry.graves() == []
     assert registry.at("client.c1") == 0
     assert registry.at("client.c5") == 12
-    assert registry.home("c0") == "b2"
-    assert Change.of("topic.t", None, 10_002) in registry.since(0, most=10_000)  # whoever was away must hear of it
+    assert (registry.home("c0"), registry.home("c4")) == ("b2", "b2")
+
+
+@pytest.mark.parametrize("name", ["topic.t{}", "link.ann.t{}"])
+def test_tombstones_of_topics_and_links_are_kept_until_every_agent_has_them(name):
+    registry = Registry()
+    for number in range(GRAVES + 3):
+        registry.apply(name.format(number), None, number + 1)
+
+    assert registry.graves(known=0) == []
+    assert registry.graves(known=2) == [name.format(0), name.format(1)]
+    assert registry.graves() == [name.format(0), name.format(1), name.format(2)]
+    assert Change.of(name.format(0), None, 1) in registry.since(0, most=10_000)
+
+
+def test_the_keeper_drops_tombstones_that_every_broker_has(monkeypatch):
+    monkeypatch.setattr(registry_module, "GRAVES", 1)
+
+    async def scenario():
+        keeper = keeper_of("b1", "b2")
+        for topic in ("one", "two", "three"):
+            await keeper.write(topic_entry(topic), Topic(topic, "b1"))
+            await keeper.write(topic_entry(topic), None)
+        await keeper._sync(Sync("b1", keeper.registry.revision))
+        await keeper._drop_tombstones()
+        assert keeper.registry.at(topic_entry("one"))  # b2 does not have it yet
+
+        await keeper._sync(Sync("b2", keeper.registry.at(topic_entry("one"))))
+        await keeper._drop_tombstones()
+        assert [bool(keeper.registry.at(topic_entry(topic))) for topic in ("one", "two", "three")] == [
+            False,
+            True,
+            True,
+        ]
+        assert keeper.connection.purged == [("KV_registry", "$KV.registry.topic.one")]
+
+    asyncio.run(scenario())
 
 
 CLIENT = """

@@ -85,7 +85,7 @@ def test_closing_what_is_not_open_changes_nothing(link):
 
 def test_a_link_that_its_client_no_longer_lists_has_ended():
     async def scene(links):
-        links.heard_of("taxi", {"cam": ["pub", "sub"], "new": ["sub"]})
+        links.update("taxi", {"cam": ["pub", "sub"], "new": ["sub"]})
         return links.counts()
 
     assert in_loop(scene) == {"cam": (1, 2), "new": (0, 1)}
@@ -93,7 +93,7 @@ def test_a_link_that_its_client_no_longer_lists_has_ended():
 
 def test_a_client_that_lists_nothing_has_left():
     async def scene(links):
-        links.heard_of("taxi", {})
+        links.update("taxi", {})
         return links.clients, links.counts()
 
     assert in_loop(scene) == ({"tram"}, {"cam": (0, 1)})
@@ -104,7 +104,7 @@ def test_a_client_that_has_not_reported_for_long_is_gone(monkeypatch):
         loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
         with monkeypatch.context() as patch:
             patch.setattr(loop, "time", lambda: began + EXPIRE_S - 0.5)
-            links.heard_of("tram", {"cam": ["sub"]})
+            links.update("tram", {"cam": ["sub"]})
             links.expire()
             before = set(links.clients)
             patch.setattr(loop, "time", lambda: began + EXPIRE_S + 1.0)
@@ -126,8 +126,8 @@ def test_waiting_for_links_that_are_not_there_takes_no_time():
     "end",
     [
         lambda links: links.close("cam", "tram", "sub"),
-        lambda links: links.heard_of("tram", {}),
-        lambda links: links.heard_of("tram", {"gps": ["sub"]}),
+        lambda links: links.update("tram", {}),
+        lambda links: links.update("tram", {"gps": ["sub"]}),
     ],
     ids=["closed", "left", "no longer listed"],
 )
@@ -168,8 +168,8 @@ def test_several_may_wait_for_different_links():
         links.close("gps", "taxi")
         await gps
         early = cam.done()
-        links.heard_of("taxi", {})
-        links.heard_of("tram", {})
+        links.update("taxi", {})
+        links.update("tram", {})
         await cam
         return early
 
@@ -216,8 +216,8 @@ def test_who_stops_waiting_is_forgotten():
         await turns()
         await tasks.end(waiting)
         links.refuse("", "taxi", "cannot")
-        links.heard_of("taxi", {})
-        links.heard_of("tram", {})
+        links.update("taxi", {})
+        links.update("tram", {})
         return waiting.cancelled(), links.clients
 
     assert in_loop(scene) == (True, set())

@@ -8,8 +8,17 @@ import pytest
 
 from helpers.waiting import until
 from trimtab.errors import AlreadyThere, BadInput, UnknownName
-from trimtab.fleet.protocol.admin_verbs import ListClients, MoveOrder, PlacedLink, PlaceLinks, StartMoves
+from trimtab.fleet.protocol.admin_verbs import (
+    ListClients,
+    ListTopics,
+    MoveOrder,
+    PlacedLink,
+    PlaceLinks,
+    StartMoves,
+)
+from trimtab.fleet.protocol.coding import MAX_MESSAGE
 from trimtab.model.key import Key
+from trimtab.observe.report import TopicReport
 
 
 async def numbered(client, topic, stop):
@@ -278,6 +287,42 @@ def test_a_processor_that_fails_costs_only_its_own_message(fleet, topic):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_result_too_large_to_be_sent_goes_to_the_dead_letters(fleet, topic, persistent):
+    """And so does a message that fits without headers only."""
+
+    async def scenario():
+        got, dead = [], []
+        async with fleet.client("p18", "b1") as publisher, fleet.client("s18", "b2") as subscriber:
+            await publisher.create_topic(
+                topic, broker="b1", processor="helpers.processors:double", persistent=persistent
+            )
+            await subscriber.subscribe(topic, lambda m: got.append(m.text))
+            await subscriber.dead_letters(topic, lambda data, reason: dead.append((len(data), reason)))
+            largest = MAX_MESSAGE - 1_000
+
+            await publisher.publish(topic, "one")
+            await publisher.publish(topic, b"x" * 700_000)
+            await publisher.publish(topic, b"x" * largest)
+            await publisher.publish(topic, "two")
+
+            await until(lambda: len(got) == 2 and len(dead) == 2)
+            assert got == ["oneone", "twotwo"]
+            limit = f"is over the limit of {MAX_MESSAGE - 512:,}"
+            assert dead[0] == (700_000, f"its result of 1,400,000 bytes {limit}")
+            assert dead[1][1] == f"its result of {2 * largest:,} bytes {limit}"
+            assert dead[1][0] < largest  # the rest is cut off
+
+            async def counted():
+                state = await fleet.aask(ListTopics(reports=True))
+                return state.reports["b1"].topics.get(topic, TopicReport()).dead
+
+            await publisher.publish(topic, b"x" * 700_000)
+            await until(counted)
+
+    asyncio.run(scenario())
+
+
 def test_a_slow_subscriber_keeps_a_bounded_number_of_messages(fleet, topic):
     async def scenario():
         got, go_on = [], asyncio.Event()
@@ -328,7 +373,7 @@ def test_a_subscriber_that_is_behind_loses_nothing_when_it_moves(fleet, topic):
 
             sent = []
             await until(on_the_new_route)
-            await subscription.tick()
+            subscription.tick()
             go_on.set()
             await moving
             await until(lambda: len(got) >= 50 + len(sent))

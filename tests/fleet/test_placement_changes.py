@@ -10,8 +10,9 @@ from trimtab.fleet.operator.state import FleetState
 from trimtab.fleet.operator.tables import broker_rows, topic_rows
 from trimtab.fleet.protocol.admin_verbs import Entries, PlacedLink
 from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
-from trimtab.fleet.protocol.plans import StepRecord
+from trimtab.fleet.protocol.plans import Step
 from trimtab.model.key import Key
+from trimtab.observe.report import BrokerReport, TopicReport
 
 TOPICS = {
     "whole": Topic("whole", "b1"),
@@ -43,9 +44,9 @@ def test_keys_of_all_units_move_together():
     found = changes(STATE, {whole("whole"): "b2", home("ann"): "b2", home("bob"): "b2", link("ann"): "b2"})
 
     assert found.steps == (
-        StepRecord("topic", "whole", "", "b1", "b2"),
-        StepRecord("client", "", "ann", "b1", "b2"),
-        StepRecord("link", "linked", "ann", "b1", "b2"),
+        Step("topic", "whole", "", "b1", "b2"),
+        Step("client", "", "ann", "b1", "b2"),
+        Step("link", "linked", "ann", "b1", "b2"),
     )
     assert [order.key for order in found.orders] == [whole("whole"), home("ann"), link("ann")]
     assert (found.links, found.stay) == ([], 0)
@@ -66,7 +67,7 @@ def test_topics_and_clients_without_a_broker_stay_and_plain_clients_are_passed_o
 
 
 def test_a_key_of_a_broker_that_is_not_alive_has_no_source():
-    assert changes(STATE, {whole("lost"): "b2"}).steps == (StepRecord("topic", "lost", "", "", "b2"),)
+    assert changes(STATE, {whole("lost"): "b2"}).steps == (Step("topic", "lost", "", "", "b2"),)
 
 
 @pytest.mark.parametrize(
@@ -100,3 +101,14 @@ def test_rows_of_brokers_show_cordons():
 
     assert {row.broker: row.cordoned for row in rows if row.cordoned is not None} == {"full": "by hand"}
     assert [row.broker for row in rows if not row.alive] == ["dead"]
+
+
+def test_rates_of_a_topic_are_added_up_over_reports_with_periods_of_their_own():
+    reports = {
+        "b1": BrokerReport("b1", 0.0, 2.0, topics={"whole": TopicReport(in_msgs=20, out_bytes=400)}),
+        "b2": BrokerReport("b2", 0.0, 0.5, topics={"whole": TopicReport(in_msgs=5, out_bytes=50)}),
+    }
+
+    [row] = topic_rows(Entries({"whole": TOPICS["whole"]}, STATE.alive, []), reports)
+
+    assert (row.in_per_s, row.out_bytes_per_s, row.out_per_s) == (20.0, 300.0, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -73,12 +74,13 @@ class Seen:
 
 
 @contextlib.asynccontextmanager
-async def running(function, *, spool_size=0, limit_s=PATIENCE_S, spool=(), topic="cam"):
+async def running(function, *, spool_size=0, limit_s=PATIENCE_S, most_bytes=math.inf, spool=(), topic="cam"):
     seen = Seen()
     spec = function if function.startswith("burn") else f"{HELPERS}:{function}"
     processor = TopicProcessor(
-        topic, spec, spool_size=spool_size, limit_s=limit_s, on_result=seen.result, on_dead=seen.dead
-    )
+        topic, spec, spool_size=spool_size, limit_s=limit_s, most_bytes=most_bytes, on_result=seen.result,
+        on_dead=seen.dead,
+    )  # fmt: skip
     await processor.start(spool)
     try:
         yield processor, seen
@@ -169,6 +171,14 @@ def test_messages_and_results_may_be_large():
         assert results == large
 
     asyncio.run(scenario())
+
+
+def test_a_result_over_the_limit_is_dead_and_costs_only_itself():
+    seen = see("double", "abcd", "abcdef", "ab", most_bytes=8)
+
+    assert seen.reports == [
+        ("abcd", b"abcdabcd"), ("abcdef", "dead", "its result of 12 bytes is over the limit of 8"), ("ab", b"abab"),
+    ]  # fmt: skip
 
 
 def test_burning_takes_at_least_the_cpu_time_that_was_asked_for():
@@ -385,7 +395,7 @@ def test_an_answer_that_crosses_the_end_of_its_time_is_taken_and_costs_no_other_
             submit(processor, "one", "two", "three")
             pipe.read_bytes()  # the event loop stands still until the worker is at the second
             processor._head_since -= 2 * PATIENCE_S
-            processor._look_at_clock()
+            processor._check_deadline()
             await answered(processor)
             assert seen.reports == [("one", b"one"), ("two", b"two"), ("three", b"three")]
 

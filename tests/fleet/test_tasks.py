@@ -302,12 +302,28 @@ def test_pending_tasks_are_listed_by_where_they_wait():
     assert lines[1].startswith("sleeper 0 and 29 more: sleep (tasks.py:")
 
 
-def test_wait_for_is_not_used():
-    """It may swallow a cancellation; ``asyncio.timeout`` and ``tasks.within`` do not."""
-    used = [
-        f"{path.relative_to(SOURCE)}:{node.lineno}"
+def uses(name):
+    """The modules that use this function."""
+    return {
+        str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.wait_for"
-    ]
-    assert used == []
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == name
+    }
+
+
+def test_wait_for_is_not_used():
+    """It may swallow a cancellation; ``asyncio.timeout`` and ``tasks.within`` do not."""
+    assert uses("asyncio.wait_for") == set()
+
+
+def test_event_loops_with_nats_connections_are_run_by_tasks():
+    """``asyncio.run`` cancels tasks only once, and may await a task of nats-py for ever."""
+    assert uses("asyncio.run") == {"fleet/tasks.py", "lab/delay.py"}  # the delaying proxy has no NATS connection
+
+
+def test_connections_are_closed_by_wire():
+    """nats-py's ``close`` leaves tasks behind if the server is gone."""
+    assert {module for module in uses("connection.close") if module.startswith(("fleet", "cli", "pipeline"))} == {
+        "fleet/protocol/wire.py"
+    }

@@ -253,9 +253,9 @@ class Notebook:
 
 def live(people=5):
     city, client = City(seed=0, people=people), Notebook()
-    outcome = emergency.Outcome(people, 1, 0, 60.0, {name: emergency.Heard(10.0) for name in CHANNELS})
+    outcome = emergency.Outcome(people, 1, 0, 60.0, {name: emergency.ChannelFigures(10.0) for name in CHANNELS})
     group = emergency._Group(client, range(people))
-    run = emergency._Live(city, outcome, [group], {})
+    run = emergency._Simulation(city, outcome, [group], {})
     run._began = time.time() - 1.0
     return run, city, client, group, outcome
 
@@ -266,12 +266,14 @@ def result(channel, rows):
 
 def test_the_audit_finds_what_is_missing_and_what_came_twice():
     run, city, client, group, outcome = live()
-    group.wanted = {kind: emergency._Wanted("reports_of_kind", {"kind": kind}) for kind in ("fire", "flood")}
+    group.subscriptions = {
+        kind: emergency._Subscription("reports_of_kind", {"kind": kind}) for kind in ("fire", "flood")
+    }
     asyncio.run(run._publish_reports(city.reports(0.0, 60.0)))
     fires, floods = client.of_kind("fire"), client.of_kind("flood")
 
-    run._receiver(group.wanted["fire"])(result("reports_of_kind", [*fires, *fires[:7]]))
-    run._receiver(group.wanted["flood"])(result("reports_of_kind", floods[3:]))
+    run._receiver(group.subscriptions["fire"])(result("reports_of_kind", [*fires, *fires[:7]]))
+    run._receiver(group.subscriptions["flood"])(result("reports_of_kind", floods[3:]))
     run._audit()
 
     heard = outcome.channels["reports_of_kind"]
@@ -286,13 +288,13 @@ def test_the_audit_adds_up_counts_around_a_place(off, missing, repeated):
     run, city, client, group, outcome = live()
     square = world.SQUARES[0]
     params = {"lat": square.lat, "lon": square.lon, "km": 2.0}
-    group.wanted = {"x": emergency._Wanted("counts_around", params)}
+    group.subscriptions = {"x": emergency._Subscription("counts_around", params)}
     asyncio.run(run._publish_reports(city.reports(0.0, 60.0)))
     near = sum(distance_m(row["lat"], row["lon"], square.lat, square.lon) <= 2000 for _, row in client.sent)
 
     at = client.sent[0][1]["at"]
     rows = [{"kind": "fire", "reports": 10, "at": at}, {"kind": "gas", "reports": near - 10 + off, "at": at}]
-    run._receiver(group.wanted["x"])(result("counts_around", rows))
+    run._receiver(group.subscriptions["x"])(result("counts_around", rows))
     run._audit()
 
     heard = outcome.channels["counts_around"]
@@ -301,9 +303,9 @@ def test_the_audit_adds_up_counts_around_a_place(off, missing, repeated):
 
 def test_what_was_missed_of_an_earlier_run_does_not_count():
     run, _, _, group, outcome = live()
-    group.wanted = {"x": emergency._Wanted("near_me", {"user": "p0000", "km": 1.0})}
+    group.subscriptions = {"x": emergency._Subscription("near_me", {"user": "p0000", "km": 1.0})}
 
-    run._receiver(group.wanted["x"])(result("near_me", [{"id": "old", "at": "2001-01-01T00:00:00.000Z"}]))
+    run._receiver(group.subscriptions["x"])(result("near_me", [{"id": "old", "at": "2001-01-01T00:00:00.000Z"}]))
 
     heard = outcome.channels["near_me"]
     assert (heard.results, heard.rows, heard.executions) == (0, 0, set())
@@ -326,7 +328,7 @@ def test_positions_are_of_the_form_that_the_feed_has(app):
 def test_an_outcome_is_drawn_and_told_also_when_nothing_came(tmp_path):
     *_, outcome = live()
     outcome.channels["near_me"].delay_s = [1.0, 3.0, 9.0]
-    outcome.channels["near_me"].came_s = [10.0, 20.0, 30.0]
+    outcome.channels["near_me"].arrival_s = [10.0, 20.0, 30.0]
 
     emergency.draw(outcome, tmp_path / "plot.png")
     told = json.loads(json.dumps(outcome.as_json(), allow_nan=False))

@@ -55,7 +55,7 @@ def test_thresholds_and_bars_come_from_the_rows(rows, tmp_path):
     assert all(bar.met for bar in report.bars)
     assert (tmp_path / "processing.png").stat().st_size > 10_000
     assert "| 20 ms, 4 background topics | 50 | 15 | 2,000 ms at 25 | 50 % at 45 | 8 (with 11) |" in report.text
-    assert "45 alone, 35 messages/s with 2 (0.8 cores asked for)" in report.text
+    assert "45 alone, 35 messages/s with 2 (0.8 cores of load)" in report.text
 
 
 def test_bars_are_missed_where_the_rows_miss_them(rows, tmp_path):

@@ -131,9 +131,9 @@ STUCK_DEMO = """
 import asyncio, os, sys
 from trimtab.cli.main import main
 from trimtab.fleet.site.launch import Launch
-from trimtab.lab import demo, demo_show
+from trimtab.lab import demo, demo_progress
 
-demo_show.LIMIT_S, demo.CLEAN_UP_S = 5.0, float(sys.argv[2])
+demo_progress.LIMIT_S, demo.CLEAN_UP_S = 5.0, float(sys.argv[2])
 start_broker = Launch.start_broker
 
 async def stuck(self, name, **options):

@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from trimtab.pipeline.background_job import Beside
+from trimtab.pipeline.background_job import BackgroundJob
 
 
 @pytest.fixture
 def beside():
-    with contextlib.closing(Beside()) as made:
+    with contextlib.closing(BackgroundJob()) as made:
         yield made
 
 

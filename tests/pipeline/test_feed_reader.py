@@ -8,7 +8,7 @@ import pytest
 from helpers.waiting import until_blocking
 from trimtab.errors import Unreachable
 from trimtab.pipeline import feed_reader as module
-from trimtab.pipeline.feed_reader import Ahead
+from trimtab.pipeline.feed_reader import FeedReader
 
 LONG_S = 30.0
 
@@ -19,7 +19,7 @@ def piece(feed, after, upto, messages):
 
 @pytest.fixture
 def ahead(nats, stream):
-    with contextlib.closing(Ahead(nats.server, {"feed": {stream: 0}}, piece)) as made:
+    with contextlib.closing(FeedReader(nats.server, {"feed": {stream: 0}}, piece)) as made:
         yield made
 
 
@@ -66,7 +66,7 @@ def test_what_is_far_ahead_is_left_to_spark_in_parts_and_goes_on_from_there(nats
     monkeypatch.setattr(module, "FEW", 10)
     monkeypatch.setattr(module, "AT_ONCE", 20)
     nats.fill(stream, 50)
-    with contextlib.closing(Ahead(nats.server, {"feed": {stream: 0}}, piece)) as ahead:
+    with contextlib.closing(FeedReader(nats.server, {"feed": {stream: 0}}, piece)) as ahead:
         pieces = taken(ahead, 50)
         nats.fill(stream, 5, 51)
 
@@ -113,7 +113,7 @@ def test_a_piece_that_could_not_be_made_is_made_again(nats, stream):
         return piece(feed, after, upto, messages)
 
     tried = []
-    with contextlib.closing(Ahead(nats.server, {"feed": {stream: 0}}, make)) as ahead:
+    with contextlib.closing(FeedReader(nats.server, {"feed": {stream: 0}}, make)) as ahead:
         nats.fill(stream, 5)
         with pytest.raises(ValueError, match="no"):
             ahead.take(LONG_S)
@@ -132,7 +132,7 @@ def test_feeds_are_read_together_and_later_ones_are_never_older(start_nats):
 
     seen = {"places": 0, "reports": 0}
     feeds = {"reports": {"reports": 0}, "places": {"places": 0}}
-    with contextlib.closing(Ahead(server.server, feeds, tagged)) as ahead:
+    with contextlib.closing(FeedReader(server.server, feeds, tagged)) as ahead:
         for number in range(1, 60):
             server.fill("places", 1, number)
             server.fill("reports", 1, number)
@@ -157,7 +157,7 @@ def test_what_others_are_looked_up_in_is_read_first_however_much_it_is(start_nat
         return feed, upto[feed]
 
     with contextlib.closing(
-        Ahead(server.server, {"reports": {"reports": 0}, "places": {"places": 0}}, tagged)
+        FeedReader(server.server, {"reports": {"reports": 0}, "places": {"places": 0}}, tagged)
     ) as ahead:
         while ("reports", 5) not in pieces:
             pieces += ahead.take(LONG_S)
@@ -168,7 +168,7 @@ def test_what_others_are_looked_up_in_is_read_first_however_much_it_is(start_nat
 def test_a_server_that_is_gone_is_told_of_and_found_again(start_nats):
     server = start_nats()
     server.add_stream("mine")
-    with contextlib.closing(Ahead(server.server, {"feed": {"mine": 0}}, piece)) as ahead:
+    with contextlib.closing(FeedReader(server.server, {"feed": {"mine": 0}}, piece)) as ahead:
         server.kill()
         with pytest.raises(Unreachable):
             ahead.take(LONG_S)

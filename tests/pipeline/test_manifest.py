@@ -458,7 +458,7 @@ def test_a_table_is_not_called_by_a_word_of_sql(tmp_path, word):
 
 def test_feeds_and_datasets_share_their_names(tmp_path):
     feeds, datasets = "feeds:\n  f: {topic: t, schema: {x: int}}\n", "datasets:\n  f: {feed: f}\n"
-    rule = "feeds and datasets share their names, for queries see both as tables"
+    rule = "feeds and datasets must have different names, since queries read both as tables"
 
     assert refusal(tmp_path, f"app: a\n{feeds}{datasets}") == f"app.yaml:5: the name 'f' is taken in line 3; {rule}"
     assert refusal(tmp_path, f"app: a\n{datasets}{feeds}") == f"app.yaml:5: the name 'f' is taken in line 3; {rule}"

@@ -419,7 +419,7 @@ def test_nobody_at_the_port_is_told(nats):
     with pytest.raises(Unreachable) as caught:
         JetStream(replace(nats.server, url=f"nats://{HOST}:{port}"), attempts=2).__enter__()
 
-    assert str(caught.value) == f"{HOST}:{port} could not be asked, after 2 attempts: Connection refused"
+    assert str(caught.value) == f"{HOST}:{port} could not be reached after 2 attempts: Connection refused"
 
 
 def test_wrong_credentials_are_told_at_once(nats):
@@ -481,7 +481,7 @@ def test_something_else_that_listens_is_told():
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(BadInput, match="is no NATS server: it says b'220 smtp ready'"):
+        with pytest.raises(BadInput, match="is no NATS server: it sends b'220 smtp ready'"):
             JetStream(Server(f"nats://{HOST}:{port}", "", "")).__enter__()
         thread.join()
 
@@ -539,7 +539,7 @@ def test_a_certificate_of_somebody_else_is_not_trusted(secure, tmp_path):
 
 
 def test_no_password_is_sent_where_tls_is_wanted_and_missing(nats, tls):
-    with pytest.raises(BadInput, match="does not speak TLS, and without it no password is sent there"):
+    with pytest.raises(BadInput, match="does not offer TLS, and without TLS no password is sent there"):
         JetStream(replace(nats.server, ca=tls.ca)).__enter__()
 
 
@@ -705,7 +705,9 @@ def test_a_stream_is_read_from_its_first_message_or_from_the_one_wanted(nats, st
 def test_a_start_that_is_yet_to_come_is_refused(nats, stream):
     nats.fill(stream, 20)
 
-    with pytest.raises(BadInput, match=r"start is 22, but .* has got to 20 only: 21 is the first that is yet to come"):
+    with pytest.raises(
+        BadInput, match=r"start is 22, but the last message of stream .* is 20: start may be 21 at most"
+    ):
         stream_reader(nats, stream, start="22").initialOffset()
 
 
@@ -745,7 +747,7 @@ def test_a_stream_that_was_purged_altogether_has_nothing_new(nats, stream):
 def test_a_stream_that_was_made_anew_is_not_taken_for_the_old_one(nats, stream):
     nats.fill(stream, 20)
 
-    with pytest.raises(BadInput, match="ends at 20, but was read up to 21 before: it was deleted and made anew"):
+    with pytest.raises(BadInput, match="ends at 20, but was read up to 21 before: it was deleted and created again"):
         stream_reader(nats, stream).latestOffset({"seq": 21}, ReadAllAvailable())
 
 
@@ -904,5 +906,5 @@ def test_a_query_says_that_its_stream_was_made_anew(source, nats, stream, tmp_pa
 
     nats.do(remake)
 
-    with pytest.raises(Exception, match="ends at 0, but was read up to 25 before: it was deleted and made anew"):
+    with pytest.raises(Exception, match="ends at 0, but was read up to 25 before: it was deleted and created again"):
         start(source, nats, stream, tmp_path, Collected()).awaitTermination()

@@ -87,9 +87,9 @@ class Mortal(Driver):
         self._maybe_die("begun") if repeated else None
         super()._perform(name, execution, *how, repeated=repeated)
 
-    def _answer(self, sql, execution):
+    def _results(self, sql, execution):
         self._maybe_die("executing")
-        return super()._answer(sql, execution)
+        return super()._results(sql, execution)
 
     def _publish(self, name, execution, answer, *, repeated):
         if self.dies_at == "publishing":  # half of them are out
@@ -129,7 +129,7 @@ class Application:
 
     def start(self) -> Mortal:
         driver = Mortal(
-            self._spark, hub.server_of(self.known), self.app, self.plans, self.folder, told=self.done.append
+            self._spark, hub.server_of(self.known), self.app, self.plans, self.folder, on_execution=self.done.append
         )
         self._drivers.append(driver)
         driver.load()
@@ -642,7 +642,7 @@ def test_a_subscription_whose_first_changes_are_not_kept_is_there():
         table.apply("s", on, {"kind": "fire"}, seq)
 
     assert table.now == 1
-    assert table.came == {"s": {"kind": "fire"}}
+    assert table.added == {"s": {"kind": "fire"}}
     table.apply("s", False, {}, 9)
     assert table.now == 0
 
@@ -654,7 +654,7 @@ def test_of_a_result_in_parts_those_that_are_missing_are_sent_again(nats, monkey
     execution = Execution(1, {}, {}, at="then")
     (first,) = publish.publisher(nats.server, "parts", execution)([("s", rows[0][1][:2])])
     with JetStream(nats.server) as jetstream:
-        known = publish.already(jetstream, "parts", 0, "parts", 1)
+        known = publish.stored_identities(jetstream, "parts", 0, "parts", 1)
         (second,) = publish.publisher(nats.server, "parts", execution, known)(rows)
         ids = [each for some in jetstream.read("parts", 1, 9) for each in some.message_id]
 

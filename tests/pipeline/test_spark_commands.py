@@ -64,7 +64,7 @@ def test_history_is_a_table(kept, tmp_path):
 
     assert "history by topic" in shown
     assert re.search(r"│ cars  │ +10\.00 │ +1\.00 │", shown)
-    assert f"all of it: {tmp_path / 'all.parquet'}" in shown.replace("\n", "")
+    assert f"all rows: {tmp_path / 'all.parquet'}" in shown.replace("\n", "")
 
 
 def test_a_workload_is_summed_up(kept, tmp_path):
@@ -78,7 +78,7 @@ def test_a_channel_is_explained(manifest):
     shown = run("channel", "explain", manifest, "words-near")
 
     assert "-- shared by all subscriptions\n" in shown
-    assert "-- the same by index" in shown
+    assert "-- the same with indexes" in shown
     assert "-- Spark's plan\n" in shown
 
 

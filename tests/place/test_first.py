@@ -41,6 +41,16 @@ def test_newcomers_count_until_their_traffic_shows():
     assert placement.choose(SHOWS_S + 1.0, brokers(1000.0, 999.0, 1000.0)) == "b1"
 
 
+def test_newcomers_stop_to_count_one_by_one():
+    placement = FirstPlacement()
+    for at, broker in enumerate(("b0", "b1", "b0")):
+        others = {"b0": 1e9, "b1": 1e9} | {broker: 0.0}
+        assert placement.choose(float(at), [Candidate(name, load) for name, load in others.items()]) == broker
+
+    later = [placement.choose(SHOWS_S + at, brokers(1000.0, 1000.0)) for at in (0.5, 1.5)]
+    assert later == ["b0", "b1"]  # first one each is left, then one of b0 besides the newcomer at b0
+
+
 def test_an_idle_fleet_is_filled_by_number():
     placement = FirstPlacement()
     candidates = [Candidate("b0", keys=3), Candidate("b1", keys=1)]

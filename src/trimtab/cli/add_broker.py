@@ -1,4 +1,4 @@
-"""``trimtab add-broker``: one more, on the machine where the fleet was started."""
+"""``trimtab add-broker``: adds a broker on the machine where the fleet was started."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trimtab.cli.fleet import home_option, with_operator
 @home_option
 @output.json_option
 def add_broker(name: str, home: str | None, as_json: bool) -> None:
-    """Start broker NAME beside those that trimtab up has started. The controller fills it.
+    """Start broker NAME on the machine of trimtab up. The controller moves topics, clients and links to it.
 
-    On another machine, start it there: trimtab broker --join.
+    To add a broker on another machine, use trimtab broker --join there.
     """
     urls = with_operator(home, lambda operator: operator.add_broker(name))
     if as_json:

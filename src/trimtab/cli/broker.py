@@ -1,4 +1,4 @@
-"""``trimtab broker``: one broker alone."""
+"""``trimtab broker``: starts a broker that joins a fleet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where clients reach the broker."""
+    """Addresses at which clients reach the broker."""
 
     listen: str
     port: int | None
@@ -27,7 +27,7 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the command says of the broker's capacity."""
+    """Options of the broker's capacity and position."""
 
     bandwidth: float | None
     cores: float | None
@@ -36,19 +36,19 @@ class Limits:
 
 
 @click.command()
-@click.option("--name", required=True, help="Of the broker, one of its kind in the fleet.")
+@click.option("--name", required=True, help="Name of the broker, unique in the fleet.")
 @click.option("--join", required=True, type=click.Path(dir_okay=False), help="The fleet file that the hub wrote.")
 @click.option("--listen", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on.")
-@click.option("--port", type=click.IntRange(1, 65535), help="For clients [default: a free one].")
-@click.option("--mqtt-port", type=click.IntRange(1, 65535), help="For MQTT clients [default: a free one].")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port for clients [default: a free one].")
+@click.option("--mqtt-port", type=click.IntRange(1, 65535), help="Port for MQTT clients [default: a free one].")
 @click.option("--area", default="area", show_default=True, help="Brokers of one area reach each other directly.")
 @click.option("--stores", type=click.Choice(["1", "3", "5"]), default="1", show_default=True,
               help="Servers that store persistent topics.")  # fmt: skip
-@click.option("--bandwidth", type=float, metavar="BYTES/S", help="That it carries, in and out [default: any].")
-@click.option("--cores", type=float, metavar="N", help="That it may use [default: those of its machine].")
-@click.option("--memory", type=float, metavar="BYTES", help="That it may use [default: that of its machine].")
-@click.option("--position", type=(float, float), metavar="LAT LON", help="Where it is, in degrees.")
-@click.option("--home", type=click.Path(file_okay=False), help="Its folder [default: beside the fleet file].")
+@click.option("--bandwidth", type=float, metavar="BYTES/S", help="Limit of data in and out [default: none].")
+@click.option("--cores", type=float, metavar="N", help="Cores that it may use [default: all of the machine].")
+@click.option("--memory", type=float, metavar="BYTES", help="Memory that it may use [default: all of the machine].")
+@click.option("--position", type=(float, float), metavar="LAT LON", help="Its position, in degrees.")
+@click.option("--home", type=click.Path(file_okay=False), help="Its folder [default: the fleet file's folder].")
 @output.json_option
 @packed("door", Door)
 @packed("limits", Limits)
@@ -57,26 +57,26 @@ def broker(
 ) -> None:  # fmt: skip
     """Start a broker that joins a fleet, until Ctrl-C.
 
-    What it can carry is also read from [broker] of trimtab.toml.
+    Its capacity is also read from [broker] of trimtab.toml.
     """
     from trimtab.config import load
 
-    said = {name: value for name, value in asdict(limits).items() if value is not None}
-    capacity = replace(load().broker, **said)
+    options = {name: value for name, value in asdict(limits).items() if value is not None}
+    capacity = replace(load().broker, **options)
     tasks.run(_broker(name, Path(join), door, area, int(stores), capacity, home, as_json))
 
 
 async def _broker(
     name: str, join: Path, door: Door, area: str, stores: int, capacity: Capacity, home: str | None, as_json: bool
 ) -> None:  # fmt: skip
-    from trimtab.cli.up import show, told, told_to_stop
+    from trimtab.cli.up import report_restart, show, stop_signal
     from trimtab.fleet.site.launch import Launch
 
     folder = Path(home) if home else join.parent
-    async with Launch(folder, host=door.listen, area=area, on_restart=told, capacity=capacity) as launch:
+    async with Launch(folder, host=door.listen, area=area, on_restart=report_restart, capacity=capacity) as launch:
         launch.join(join)
         await launch.start_broker(name, port=door.port, mqtt_port=door.mqtt_port, stores=stores)
         await launch.ready([name])
-        stopped = told_to_stop()
+        stopped = stop_signal()
         show(launch, as_json)
         await stopped()

@@ -1,4 +1,4 @@
-"""``trimtab brokers``: who carries what."""
+"""``trimtab brokers``: brokers and their load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``trimtab channel``: how a channel is executed."""
+"""``trimtab channel``: shows how a channel is executed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimtab.cli import output
 
 @click.group()
 def channel() -> None:
-    """How a channel is executed."""
+    """Show how a channel is executed."""
 
 
 @channel.command()
@@ -17,7 +17,7 @@ def channel() -> None:
 @click.argument("name")
 @output.json_option
 def explain(app: str, name: str, as_json: bool) -> None:
-    """Show the one query that serves all subscriptions of channel NAME of the manifest APP, and Spark's plan of it."""
+    """Show the query that serves all subscriptions of channel NAME of the manifest APP, and Spark's plan for it."""
     from trimtab.config import load as load_config
     from trimtab.errors import UnknownName
     from trimtab.pipeline.manifest import load
@@ -43,13 +43,13 @@ def explain(app: str, name: str, as_json: bool) -> None:
         output.print_json({
             "channel": name, "parameters": plan.channel.parameters, "period_s": plan.channel.period_s,
             "shared": plan.plain, "indexed": indexed,
-            "indexes": [{"name": each.name, "on": each.kind, "sql": each.sql} for each in plan.indexes],
+            "indexes": [{"name": index.name, "on": index.kind, "sql": index.sql} for index in plan.indexes],
             "plan": physical,
         })  # fmt: skip
         return
     click.echo(f"-- shared by all subscriptions\n{plan.plain}\n")
-    for each in plan.indexes:
-        click.echo(f"-- {each.name}: {each.kind}\n{each.sql}\n")
+    for index in plan.indexes:
+        click.echo(f"-- {index.name}: {index.kind}\n{index.sql}\n")
     if indexed:
-        click.echo(f"-- the same by index, when there is much to compare\n{indexed}\n")
+        click.echo(f"-- the same with indexes, used when there are many pairs to compare\n{indexed}\n")
     click.echo(f"-- Spark's plan\n{physical}")

@@ -1,4 +1,4 @@
-"""``trimtab channels``: what can be subscribed to."""
+"""``trimtab channels``: channels and their parameters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from trimtab.fleet.protocol import coding
 @output.json_option
 def channels(home: str | None, as_json: bool) -> None:
     """Channels with their application, parameters, period, and rows that were too large to be sent."""
-    found = with_operator(home, lambda operator: operator.channels())
+    table = with_operator(home, lambda operator: operator.channels())
     if as_json:
-        output.print_json(coding.plain(found))
+        output.print_json(coding.plain(table))
         return
     rows = [
         (
@@ -26,8 +26,8 @@ def channels(home: str | None, as_json: bool) -> None:
             f"{row.period_s:g} s" if row.period_s else "continuous",
             f"{row.left_out:,}",
         )
-        for row in found
+        for row in table
     ]
     columns = ["channel", "application", "parameters", "period", "rows left out"]
-    reasons = [f"{row.channel}: {row.reason}" for row in found if row.left_out]
+    reasons = [f"{row.channel}: {row.reason}" for row in table if row.left_out]
     output.print_table(f"{len(rows)} channels", columns, rows, left=range(3), note="\n".join(reasons) or None)

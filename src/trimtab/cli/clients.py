@@ -1,4 +1,4 @@
-"""``trimtab clients``: who has come, and where they are at home."""
+"""``trimtab clients``: clients and their homes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trimtab.fleet.protocol import coding
 @output.json_option
 def clients(home: str | None, as_json: bool) -> None:
     """Clients with their homes and positions."""
-    found = with_operator(home, lambda operator: operator.clients())
+    table = with_operator(home, lambda operator: operator.clients())
     if as_json:
-        output.print_json(coding.plain(found))
+        output.print_json(coding.plain(table))
         return
     rows = []
-    for row in found:
+    for row in table:
         position = row.position
         rows.append((row.client, row.home, f"{position[0]:.4f}, {position[1]:.4f}" if position else ""))
     output.print_table(f"{len(rows)} clients", ["client", "home", "position"], rows, left=range(2))

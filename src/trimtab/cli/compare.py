@@ -1,4 +1,4 @@
-"""``trimtab compare``: policies side by side."""
+"""``trimtab compare``: runs several policies on a workload and compares them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("workload", type=click.Path())
 @click.option("--family", required=True, help="The question: link or client.")
-@click.option("--policies", help="Which ones, with commas between; all of the family if left out.")
+@click.option("--policies", help="Names separated by commas [default: all of the family].")
 @policy_options(10.0)
-@click.option("--plot", callback=output.plot_path, metavar="FILE", help="Draw it, as .png, .svg or .pdf.")
+@click.option("--plot", callback=output.plot_path, metavar="FILE", help="Plot of the comparison: .png, .svg or .pdf.")
 @output.json_option
 def compare(
     workload: str,
@@ -37,7 +37,7 @@ def compare(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Run the policies of a family on WORKLOAD and hold them against the tightest bound any of them proved."""
+    """Run the policies of a family on WORKLOAD and compare them with the tightest bound that any of them proved."""
     unit = find_family(family).unit
     names = [output.named_policy(family, p.strip()) for p in policies.split(",")] if policies else policies_of(family)
     knobs = options.knobs(family, names)
@@ -46,8 +46,8 @@ def compare(
     if plot is not None:
         draw(comparison, workload, plot)
     if as_json:
-        answer = {"workload": workload, "family": family, "plot": str(plot) if plot else None}
-        output.print_json(answer | comparison.as_json())
+        fields = {"workload": workload, "family": family, "plot": str(plot) if plot else None}
+        output.print_json(fields | comparison.as_json())
     else:
         print_comparison(comparison, f"{comparison.question}: {workload}")
         if plot is not None:
@@ -87,39 +87,39 @@ def print_comparison(comparison: Comparison, title: str) -> None:
     for answer in comparison.answers:
         if answer.knobs:
             click.echo(f"{answer.policy} with {setting(answer.knobs)}")
-    for name, why in comparison.refused.items():
-        click.echo(f"{name} left out: {why}")
+    for name, reason in comparison.refused.items():
+        click.echo(f"{name} left out: {reason}")
 
 
 def _link_cells(answer: Answer, best: Bound) -> dict[str, str]:
-    found = answer.judgement
+    judgement = answer.judgement
     return {
-        "received": output.percent(found.received_share),
-        "data": output.number(found.received),
+        "received": output.percent(judgement.received_share),
+        "data": output.number(judgement.received),
         "below bound": _gap(answer, best),
-        "unplaced": f"{found.unplaced:,}",
-        "brokers": f"{found.brokers_used:,}",
-        "max load": output.number(found.load.max),
-        "load cov": f"{found.load.cov:.4f}",
-        "violations": f"{len(found.violations):,}",
+        "unplaced": f"{judgement.unplaced:,}",
+        "brokers": f"{judgement.brokers_used:,}",
+        "max load": output.number(judgement.load.max),
+        "load cov": f"{judgement.load.cov:.4f}",
+        "violations": f"{len(judgement.violations):,}",
     }
 
 
 def _load_cells(answer: Answer, best: Bound) -> dict[str, str]:
-    found = answer.judgement
+    judgement = answer.judgement
     return {
-        "max load": output.number(found.load.level),
+        "max load": output.number(judgement.load.level),
         "above bound": _gap(answer, best),
-        "load cov": f"{found.load.cov:.4f}",
-        "total load": output.number(found.load.total),
-        "moves": f"{found.moves.units:,}" if found.moves else "-",
-        "least moves": f"{found.moves.least:,}" if found.moves else "-",
-        "violations": f"{len(found.violations):,}",
+        "load cov": f"{judgement.load.cov:.4f}",
+        "total load": output.number(judgement.load.total),
+        "moves": f"{judgement.moves.units:,}" if judgement.moves else "-",
+        "least moves": f"{judgement.moves.least:,}" if judgement.moves else "-",
+        "violations": f"{len(judgement.violations):,}",
     }
 
 
 def _delay_cells(answer: Answer, best: Bound) -> dict[str, str]:
-    found, delay = answer.judgement, answer.judgement.delay
+    judgement, delay = answer.judgement, answer.judgement.delay
     assert delay is not None
     return {
         "delay": f"{delay.mean_ms:.3f} ms",
@@ -128,8 +128,8 @@ def _delay_cells(answer: Answer, best: Bound) -> dict[str, str]:
         "between": f"{delay.far_ms:.3f} ms",
         "least kept": output.percent(float(delay.kept.min()), 1),
         "max storage": output.number(float(delay.storage.max())),
-        "max load": output.number(found.load.level),
-        "moves": f"{found.moves.units:,}" if found.moves else "-",
+        "max load": output.number(judgement.load.level),
+        "moves": f"{judgement.moves.units:,}" if judgement.moves else "-",
     }
 
 

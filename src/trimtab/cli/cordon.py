@@ -1,4 +1,4 @@
-"""``trimtab cordon``: nothing is placed at a broker any more."""
+"""``trimtab cordon``: excludes a broker from new placements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab.cli.fleet import home_option, reason_option, with_operator
 @home_option
 @output.json_option
 def cordon(broker: str, reason: str, home: str | None, as_json: bool) -> None:
-    """Place nothing at BROKER from now on. What is there stays; trimtab drain moves it off."""
+    """Place nothing at BROKER from now on. Its topics, clients and links stay; trimtab drain moves them off."""
     with_operator(home, lambda operator: operator.cordon(broker, reason))
     if as_json:
         output.print_json({"broker": broker, "cordoned": True})

@@ -1,4 +1,4 @@
-"""``trimtab decisions``: what the controller has decided."""
+"""``trimtab decisions``: the controller's decision log."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from trimtab.fleet.protocol import coding
 from trimtab.model.key import counted
 
 if TYPE_CHECKING:
-    from trimtab.fleet.protocol.plans import DecisionRecord
+    from trimtab.fleet.protocol.plans import Decision
 
-MOST: Final = 80  # characters of the reasons; trimtab why shows all
+MOST: Final = 80  # most characters of the reasons; trimtab why shows them in full
 
 
 @click.command()
@@ -24,21 +24,21 @@ MOST: Final = 80  # characters of the reasons; trimtab why shows all
 @home_option
 @output.json_option
 def decisions(most: int, home: str | None, as_json: bool) -> None:
-    """The decision log. More about one of them: trimtab why NUMBER."""
-    found = with_operator(home, lambda operator: operator.decisions(most))
+    """Show the decision log. For details of a decision, see trimtab why NUMBER."""
+    records = with_operator(home, lambda operator: operator.decisions(most))
     if as_json:
-        output.print_json([as_json_value(each) for each in found])
+        output.print_json([as_json_value(record) for record in records])
         return
     columns = ["", "at", "because", "moved", "spread", "helped"]
-    output.print_table("decisions", columns, [_cells(each) for each in found], left=range(4))
+    output.print_table("decisions", columns, [_cells(record) for record in records], left=range(4))
 
 
-def as_json_value(decision: DecisionRecord) -> dict[str, Any]:
-    """Without the data it was made from."""
+def as_json_value(decision: Decision) -> dict[str, Any]:
+    """The decision as JSON, without the data that it was based on."""
     return {name: coding.plain(getattr(decision, name)) for name in ("question", "plan", "why_not", "outcome")}
 
 
-def _cells(decision: DecisionRecord) -> list[str]:
+def _cells(decision: Decision) -> list[str]:
     question, plan, outcome = decision.question, decision.plan, decision.outcome
     states = outcome.states if outcome else []
     helped = outcome.helped if outcome else None

@@ -1,4 +1,4 @@
-"""``trimtab drain``: everything off a broker, before it is taken down."""
+"""``trimtab drain``: moves everything off a broker before it is stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trimtab.cli.moves import exit_if_rolled_back, show
 def drain(broker: str, reason: str, home: str | None, as_json: bool) -> None:
     """Cordon BROKER and move every topic, client and link off it, each to the broker that carries fewest.
 
-    It stays empty until trimtab uncordon.
+    The broker stays empty until trimtab uncordon.
     """
     with steps_bar("moving", quiet=as_json) as progress:
         rows = with_operator(home, lambda operator: operator.drain(broker, reason, progress))

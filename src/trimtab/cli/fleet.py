@@ -1,8 +1,7 @@
-"""What the commands that talk to a running fleet share."""
+"""Common parts of the commands that connect to a running fleet."""
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from trimtab.cli import output
+from trimtab.fleet import tasks
 from trimtab.fleet.operator import Operator
 from trimtab.fleet.sdk.client_file import DEFAULT_HOME, HOME_VARIABLE, fleet_home
 
@@ -23,7 +23,7 @@ home_option = click.option(
     type=click.Path(file_okay=False),
     help=f"The fleet's folder [default: ${HOME_VARIABLE}, else {DEFAULT_HOME}].",
 )
-reason_option = click.option("--reason", default="", help="Why, for the record.")
+reason_option = click.option("--reason", default="", help="Reason, for the record.")
 
 
 def home_of(home: str | None) -> Path:
@@ -37,12 +37,12 @@ def with_operator(home: str | None, work: Callable[[Operator], Coroutine[Any, An
         async with Operator.open(home_of(home)) as operator:
             return await work(operator)
 
-    return asyncio.run(run())
+    return tasks.run(run())
 
 
 @contextmanager
-def steps_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+def steps_bar(description: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """A progress bar for steps that an operator follows."""
     with output.progress(quiet=quiet) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda over, of: bar.update(task, completed=over, total=of)
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

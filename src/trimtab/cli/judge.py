@@ -1,4 +1,4 @@
-"""``trimtab judge``: what any placement does, ours or not."""
+"""``trimtab judge``: computes the figures of any placement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trimtab.place.judge import judge_routing
 def judge(workload: str, placement: str, current: str | None, as_json: bool) -> None:
     """Compute the figures of PLACEMENT, a placement file, on WORKLOAD, a folder.
 
-    Exit code 1 if it breaks a broker's limit.
+    Exit code 1 if the placement exceeds a broker's limit.
     """
     with output.progress(quiet=as_json) as bar:
         step = bar.add_task("reading", total=2)
@@ -31,11 +31,11 @@ def judge(workload: str, placement: str, current: str | None, as_json: bool) -> 
         if mixed:
             unit, judgement = "mixed", judge_routing(load, RoutingTable.of_keys(read_keys(load, placement)))
         else:
-            problem, placed = read_placement(load, placement)
+            problem, placement_read = read_placement(load, placement)
             if current is not None:
                 problem = output.problem_of(workload, problem.unit, current)
             bar.update(step, advance=1, description="judging")
-            unit, judgement = placed.unit, referee(problem, placed)
+            unit, judgement = placement_read.unit, referee(problem, placement_read)
         bar.update(step, advance=1)
     if as_json:
         output.print_json({"unit": unit, "judgement": judgement.as_json()})

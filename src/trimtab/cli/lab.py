@@ -13,13 +13,13 @@ from trimtab.lab.experiments import EXPERIMENTS, experiment
 
 @click.group()
 def lab() -> None:
-    """The papers' experiments, redrawn: rows as Parquet, a report in Markdown and PNG."""
+    """Run the papers' experiments: rows as Parquet, a report in Markdown with plots as PNG."""
 
 
 @lab.command("list")
 @output.json_option
 def list_experiments(as_json: bool) -> None:
-    """What can be run."""
+    """List the experiments."""
     if as_json:
         output.print_json([{"name": name, "shows": shows} for name, (_, shows) in EXPERIMENTS.items()])
     else:
@@ -28,20 +28,20 @@ def list_experiments(as_json: bool) -> None:
 
 @lab.command("run")
 @click.argument("name")
-@click.option("--seeds", type=click.IntRange(min=1), help="How many; the experiment's own number if left out.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds [default: the experiment's own].")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder for results [default: out/lab/NAME].")
 @click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True,
-              help="Processes; an experiment that takes times uses one.")  # fmt: skip
+              help="Number of processes; an experiment that measures time uses one.")  # fmt: skip
 @click.option("--on", "on", type=click.Choice(["processes", "spark"]), default="processes", show_default=True,
-              help="Who does the jobs: processes of this machine, or Spark.")  # fmt: skip
-@click.option("--moves", type=click.IntRange(min=1), help="How many, in an experiment that makes moves.")
+              help="Where jobs run: in processes of this machine, or on Spark.")  # fmt: skip
+@click.option("--moves", type=click.IntRange(min=1), help="Number of moves, for experiments with moves.")
 @output.json_option
 def run_experiment(
     name: str, seeds: int | None, out: str | None, workers: int, on: str, moves: int | None, as_json: bool
 ) -> None:
-    """Run experiment NAME. A run that was stopped goes on where it was.
+    """Run experiment NAME. A run that was stopped resumes after its last finished job.
 
-    Exit code 1 if a bar is missed.
+    Exit code 1 if a requirement is not met.
     """
     from trimtab.lab.run import run
 
@@ -67,7 +67,7 @@ def run_experiment(
         )
     else:
         rows = [(b.claim, f"{b.value:.6g}", "yes" if b.met else "NO") for b in finished.bars]
-        note = None if finished.judged else f"too few seeds to judge by: {experiment(name).seeds} are needed"
+        note = None if finished.judged else f"too few seeds to check: {experiment(name).seeds} are needed"
         output.print_table(f"{title}: {finished.rows:,} rows", ["must show", "measured", "met"], rows, note=note)
         for path in finished.files:
             click.echo(path)

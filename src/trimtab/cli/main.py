@@ -11,44 +11,44 @@ from typing import NoReturn
 import click
 
 COMMANDS = {
-    "demo": "the main job on this machine: see it work",
-    "world": "write a made-up workload folder",
-    "plan": "decide who is served where",
-    "judge": "what any placement does, ours or not",
-    "compare": "policies side by side, with a plot",
-    "policies": "policies: what they do, and their knobs",
-    "up": "a whole fleet on this machine: hub, brokers, agents",
-    "hub": "the hub of a fleet alone",
-    "broker": "one broker that joins a fleet",
-    "topics": "topics: where, how busy, how fast",
-    "clients": "clients and their homes",
-    "brokers": "brokers and their load",
-    "top": "the fleet, live",
-    "move": "a topic, client or link to another broker, live",
-    "drain": "everything off a broker, which is cordoned then",
-    "cordon": "nothing is placed at a broker any more",
-    "uncordon": "a broker is used again",
-    "moves": "the history of moves",
-    "controller": "keeps a running fleet in balance",
-    "status": "what the controller does, and what it waits for",
-    "pause": "the controller moves nothing by itself",
-    "resume": "the controller goes on",
-    "rebalance": "a plan now: a dry run, unless --apply",
-    "apply": "a placement file carried out: a dry run, unless --yes",
-    "stop": "the rest of a plan is not carried out",
-    "rollback": "a plan taken back",
-    "decisions": "what the controller has decided",
-    "why": "why a topic, client or link was moved, and what it brought",
-    "add-broker": "one more broker on a running fleet",
-    "remove-broker": "everything off a broker, then it ends",
-    "history": "what a fleet has carried, by topic, broker or client, on Spark",
-    "workload": "a fleet as a workload folder: from its history, or as it is now",
-    "pipeline": "the data cluster of an application, on Spark",
-    "channel": "how a channel is executed",
-    "channels": "channels and their parameters",
-    "subscribe": "results of a channel, as they come",
-    "query": "SQL over what an application has stored",
-    "lab": "the papers' experiments, redrawn",
+    "demo": "run a whole system on this machine and balance it",
+    "world": "write a generated workload to a folder",
+    "plan": "compute a placement of a workload",
+    "judge": "compute the figures of any placement",
+    "compare": "compare policies on a workload, with a plot",
+    "policies": "list the policies and their knobs",
+    "up": "start a whole fleet on this machine: hub, brokers, agents",
+    "hub": "start the hub of a fleet",
+    "broker": "start a broker that joins a fleet",
+    "topics": "list topics with their broker, rates and delivery times",
+    "clients": "list clients and their homes",
+    "brokers": "list brokers and their load",
+    "top": "show the fleet live",
+    "move": "move a topic, client or link to another broker, live",
+    "drain": "cordon a broker and move everything off it",
+    "cordon": "exclude a broker from new placements",
+    "uncordon": "use a broker for placements again",
+    "moves": "list the moves",
+    "controller": "keep a running fleet in balance",
+    "status": "show the state of the controller",
+    "pause": "pause the controller",
+    "resume": "resume the controller",
+    "rebalance": "compute a plan now; a dry run, unless --apply",
+    "apply": "bring the fleet to a placement file; a dry run, unless --yes",
+    "stop": "stop the current plan",
+    "rollback": "move back what a plan has moved",
+    "decisions": "list the controller's decisions",
+    "why": "explain why a topic, client or link was moved, and the effect",
+    "add-broker": "add a broker to a running fleet",
+    "remove-broker": "move everything off a broker, then remove it",
+    "history": "show past traffic by topic, broker or client, on Spark",
+    "workload": "write a fleet as a workload folder: its history, or its current state",
+    "pipeline": "run the pipeline of an application, on Spark",
+    "channel": "show how a channel is executed",
+    "channels": "list channels and their parameters",
+    "subscribe": "subscribe to a channel and print its results",
+    "query": "query the stored data of an application with SQL",
+    "lab": "run the papers' experiments",
 }
 
 
@@ -73,14 +73,14 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="trimtab")
 def trimtab() -> None:
-    """Keeps a fleet of publish/subscribe brokers in balance: observe, predict, place, migrate.
+    """Keep a fleet of publish/subscribe brokers in balance: observe, predict, place, migrate.
 
-    Exit codes: 0 good, 1 the answer is "no", 2 bad input.
+    Exit codes: 0 success, 1 the answer is "no", 2 bad input.
     """
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Entry point. Bad input and a fleet that does not answer: a sentence on stderr, exit code 2, never a traceback."""
+    """Entry point. Bad input and an unreachable fleet give a sentence on stderr and exit code 2, never a traceback."""
     from trimtab.errors import BadInput, Unreachable
 
     signal.signal(signal.SIGTERM, _terminate)
@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
-    """End as after an error, so that whatever is half written is cleaned up."""
+    """End as after an error, so that incomplete files are cleaned up."""
     sys.exit(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""``trimtab move``: a topic, a client or a link to another broker, live."""
+"""``trimtab move``: moves a topic, a client or a link to another broker, live."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def move() -> None:
     """Move a topic, a client or a link to another broker while messages flow."""
 
 
-to_option = click.option("--to", required=True, metavar="BROKER", help="Where it should be.")
+to_option = click.option("--to", required=True, metavar="BROKER", help="Target of the move.")
 
 
 @move.command("topic")
@@ -25,7 +25,7 @@ to_option = click.option("--to", required=True, metavar="BROKER", help="Where it
 @home_option
 @output.json_option
 def move_topic(topic: str, to: str, home: str | None, as_json: bool) -> None:
-    """TOPIC with its processor, its stored messages and all its clients."""
+    """Move TOPIC with its processor, its stored messages and all its clients."""
     _finish(home, Key("topic", topic, ""), to, as_json)
 
 
@@ -35,7 +35,7 @@ def move_topic(topic: str, to: str, home: str | None, as_json: bool) -> None:
 @home_option
 @output.json_option
 def move_client(client: str, to: str, home: str | None, as_json: bool) -> None:
-    """CLIENT to a new home, with its links to topics that are placed by client."""
+    """Move CLIENT to a new home, with its links to topics that are placed by client."""
     _finish(home, Key("client", "", client), to, as_json)
 
 
@@ -46,12 +46,12 @@ def move_client(client: str, to: str, home: str | None, as_json: bool) -> None:
 @home_option
 @output.json_option
 def move_link(client: str, topic: str, to: str, home: str | None, as_json: bool) -> None:
-    """The link of CLIENT to TOPIC, of a topic that is placed by link."""
+    """Move the link of CLIENT to TOPIC, a topic that is placed by link."""
     _finish(home, Key("link", topic, client), to, as_json)
 
 
 def _finish(home: str | None, key: Key, to: str, as_json: bool) -> None:
-    """Start the move, show how it goes, and say how it ended; exit code 1 if it was rolled back."""
+    """Start the move, show its progress and its outcome. Exit code 1 if the move was rolled back."""
     with steps_bar("moving", quiet=as_json) as progress:
         rows = with_operator(home, lambda operator: operator.move([MoveOrder(key, to)], progress))
     show(rows, as_json)

@@ -1,4 +1,4 @@
-"""``trimtab moves``: what has moved, when, and how long it took."""
+"""``trimtab moves``: the moves so far, with their times."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 @home_option
 @output.json_option
 def moves(most: int, home: str | None, as_json: bool) -> None:
-    """The history of moves, with the time each phase took."""
+    """List the moves so far, with the time of each phase."""
 
-    async def look(operator: Operator) -> tuple[list[MoveRow], int]:
+    async def read(operator: Operator) -> tuple[list[MoveRow], int]:
         return await operator.moves(most), await operator.moves_under_way()
 
-    rows, under_way = with_operator(home, look)
+    rows, under_way = with_operator(home, read)
     show(rows, as_json, title=f"moves, {under_way} under way")
 
 
@@ -46,11 +46,11 @@ def show(rows: Sequence[MoveRow], as_json: bool, title: str = "") -> None:
             (began, row.unit, row.key.name, row.source, row.target, row.phase, f"{row.ms:.0f} ms",
              ", ".join(steps[1:]), row.reason)
         )  # fmt: skip
-    columns = ["began", "unit", "what", "from", "to", "is", "took", "phases, ms", "said"]
+    columns = ["began", "unit", "key", "from", "to", "phase", "took", "phases, ms", "reason"]
     output.print_table(title or (f"{len(rows)} moves" if len(rows) != 1 else "1 move"), columns, cells, left=range(6))
 
 
 def exit_if_rolled_back(rows: Sequence[MoveRow]) -> None:
-    """With exit code 1."""
+    """Exit with code 1 if a move was rolled back."""
     if any(row.phase == Phase.ROLLED_BACK for row in rows):
         raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""What commands share in talking to people and machines."""
+"""Common options and output of the commands: tables for people, JSON for machines."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of every random draw."
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random draws."
 )
 
 current_option = click.option(
-    "--current", type=click.Path(), metavar="PLACEMENT", help="Where everything is now: a policy may move little then."
+    "--current", type=click.Path(), metavar="PLACEMENT", help="Current placement, so that policies can limit moves."
 )
 
 
@@ -42,16 +42,16 @@ def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,),
     wrap: Sequence[int] = (),
 ) -> Table:  # fmt: skip
-    """The columns ``left`` are text, the others are numbers; columns ``wrap`` break over lines where space is short."""
+    """A table. Columns ``left`` are text, the others numbers; columns ``wrap`` are wrapped where space is short."""
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=Text(title, style="bold") if title else None, title_justify="left")
-    for at, column in enumerate(columns):
-        shown.add_column(column, justify="left" if at in left else "right", no_wrap=at not in wrap)
+    result = Table(title=Text(title, style="bold") if title else None, title_justify="left")
+    for place, column in enumerate(columns):
+        result.add_column(column, justify="left" if place in left else "right", no_wrap=place not in wrap)
     for row in rows:
-        shown.add_row(*(Text(cell) for cell in row))
-    return shown
+        result.add_row(*(Text(cell) for cell in row))
+    return result
 
 
 def print_table(
@@ -61,9 +61,9 @@ def print_table(
     from rich.console import Console
     from rich.text import Text
 
-    # A pipe or a file has no width; there, nothing should be cut.
+    # A pipe or a file has no width, so that nothing is cut there.
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    if title:  # above the table and not part of it: it would be broken where the table ends
+    if title:  # printed above the table, since a title of the table would be wrapped at the table's width
         console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(table("", columns, rows, left=left, wrap=wrap))
     if note:
@@ -72,7 +72,7 @@ def print_table(
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress]:
-    """A progress bar on stderr that leaves nothing behind."""
+    """A progress bar on stderr that disappears at the end."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -93,12 +93,12 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
     )
     with Progress(
         *columns, console=Console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty()
-    ) as shown:
-        yield shown
+    ) as bar:
+        yield bar
 
 
 def number(value: float) -> str:
-    """Readable and not longer than it needs to be."""
+    """A short, readable form of a number."""
     if value == 0 or 0.01 <= abs(value) < 1e15:
         return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:,.4g}"
     return f"{value:.3g}"
@@ -111,9 +111,9 @@ def seconds(value: float) -> str:
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """A share as a percentage that says 100 only when it is."""
-    shown = f"{100 * share:.{digits}f} %"
-    return f"> {100 - 10**-digits:.{digits}f} %" if share < 1.0 and shown.startswith("100") else shown
+    """A share as a percentage; 100 % only for a share of exactly 1."""
+    text = f"{100 * share:.{digits}f} %"
+    return f"> {100 - 10**-digits:.{digits}f} %" if share < 1.0 and text.startswith("100") else text
 
 
 def judgement_rows(judgement: Judgement) -> list[tuple[str, str]]:
@@ -158,7 +158,7 @@ def print_violations(judgement: Judgement, most: int = 5) -> None:
 
 
 def plot_path(_: click.Context, __: click.Parameter, value: str | None) -> Path | None:
-    """Check where a plot should go before anything is computed."""
+    """Check the path of a plot before anything is computed."""
     if value is None:
         return None
     path = Path(value)
@@ -169,7 +169,7 @@ def plot_path(_: click.Context, __: click.Parameter, value: str | None) -> Path 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """File system trouble, told as bad input."""
+    """Turn errors of the file system into ``BadInput``."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -178,23 +178,23 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def problem_of(workload: str, unit: Unit, current: str | None) -> Problem:
-    """The question about a workload folder, and where everything is now if a placement file says so."""
+    """The problem of a workload folder, with the current placement if a placement file is given."""
     load = read_workload(workload)
     if current is None:
         return Problem(load, unit)
-    asked, placed = read_placement(load, current, unit)
-    if asked.unit != unit:
-        raise BadInput(f"{current} places {asked.unit}s, but the question is about {unit}s")
-    return Problem(load, unit, placed)
+    current_problem, placement = read_placement(load, current, unit)
+    if current_problem.unit != unit:
+        raise BadInput(f"{current} places {current_problem.unit}s, but the question is about {unit}s")
+    return Problem(load, unit, placement)
 
 
 def named_policy(family: str | None, policy: str) -> str:
-    """``family/name`` from what was given: ``--family link --policy trim`` or ``--policy link/trim``."""
+    """``family/name`` of the options ``--family link --policy trim`` or ``--policy link/trim``."""
     from trimtab.place.registry import FAMILIES, full_name, policy_class
 
     if "/" in policy:
-        own = policy.split("/")[0]
-        if family not in (None, own):
+        policy_family = policy.split("/")[0]
+        if family not in (None, policy_family):
             raise BadInput(f"policy '{policy}' is not of family '{family}'; leave --family out or name a policy of it")
     elif family is None:
         raise BadInput(f"policy '{policy}' needs its family: --family one of {', '.join(FAMILIES)}, or FAMILY/{policy}")

@@ -1,4 +1,4 @@
-"""Options of a command that belong together, as one argument of its function."""
+"""Passes related options of a command as one argument of its function."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def packed(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give the function one argument ``name`` of the dataclass ``kind``, made of the options named like its fields.
+    """Replace the options named like the fields of the dataclass ``kind`` by one argument ``name`` of that type.
 
-    It stands below the options, next to the function.
+    The decorator must be below the options, next to the function.
     """
     fields = [field.name for field in dataclasses.fields(kind)]
 

@@ -1,4 +1,4 @@
-"""``trimtab pause``: the controller moves nothing by itself."""
+"""``trimtab pause``: pauses the controller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from trimtab.cli.fleet import home_option, reason_option, with_operator
 @home_option
 @output.json_option
 def pause(reason: str, home: str | None, as_json: bool) -> None:
-    """Move nothing from now on but topics, clients and links whose broker is not alive. Plans by hand still do."""
+    """Pause the controller: it moves only topics, clients and links whose broker is not alive.
+
+    Plans that an operator starts are still carried out.
+    """
     paused = with_operator(home, lambda operator: operator.pause(reason))
     if as_json:
         output.print_json({"paused": paused})

@@ -1,4 +1,4 @@
-"""``trimtab pipeline``: the data cluster of an application."""
+"""``trimtab pipeline``: runs the pipeline of an application."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def pipeline(app: str | None, home: str | None, as_json: bool) -> None:
     """Run the feeds, datasets and channels of the manifest APP on the fleet of --home, until Ctrl-C.
 
-    It goes on where it was stopped, or killed. Beside that it measures the fleet for a controller, if one runs; without
-    APP, that is all. Spark's settings are under [spark] of trimtab.toml.
+    A pipeline that was stopped or killed resumes where it ended. It also measures the fleet for a running controller;
+    without APP, it does only that. Spark's settings are under [spark] of trimtab.toml.
     """
     from trimtab.fleet.site.processes import PipelineProcess
     from trimtab.pipeline.process import execution, ready, run
@@ -32,16 +32,16 @@ def pipeline(app: str | None, home: str | None, as_json: bool) -> None:
     with output.progress(quiet=as_json) as bar:
         task = bar.add_task("starting", total=5)
 
-        def step(what: str) -> None:
-            bar.update(task, description=what, advance=1)
+        def step(text: str) -> None:
+            bar.update(task, description=text, advance=1)
 
-        def up(driver: Driver) -> None:
+        def show_ready(driver: Driver) -> None:
             bar.stop()
             if not as_json:
                 click.echo(f"{ready(driver)}; stop with Ctrl-C")
 
-        def told(done: Done) -> None:
+        def show_execution(done: Done) -> None:
             click.echo(json.dumps(asdict(done)) if as_json else execution(done))
             sys.stdout.flush()
 
-        run(PipelineProcess(str(home_of(home)), app), step=step, told=told, up=up)
+        run(PipelineProcess(str(home_of(home)), app), step=step, on_execution=show_execution, on_ready=show_ready)

@@ -1,4 +1,4 @@
-"""``trimtab plan``: decide who is served where."""
+"""``trimtab plan``: computes a placement of a workload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab.place.registry import find_family
 @click.command()
 @click.argument("workload", type=click.Path())
 @click.option("--family", help="The question: link or client. Not needed with --policy FAMILY/NAME.")
-@click.option("--policy", default="trim", show_default=True, help="Who answers it.")
+@click.option("--policy", default="trim", show_default=True, help="Policy that places the units.")
 @policy_options(60.0)
 @click.option("--out", type=click.Path(file_okay=False), help="Folder for the placement file.")
 @click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True)
@@ -30,7 +30,7 @@ def plan(
     form: str,
     as_json: bool,
 ) -> None:
-    """Decide which broker serves which unit of WORKLOAD, a folder of topics, clients, brokers and links."""
+    """Compute which broker serves which unit of WORKLOAD, a folder of topics, clients, brokers and links."""
     name = output.named_policy(family, policy)
     knobs = options.knobs(name.split("/")[0], [name])[name]
     with output.progress(quiet=as_json) as bar:
@@ -45,7 +45,7 @@ def plan(
             with output.writing(path):
                 write_placement(problem, answer.placement, path)
             other = path.with_suffix(".parquet" if form == "csv" else ".csv")
-            other.unlink(missing_ok=True)  # one folder, one placement
+            other.unlink(missing_ok=True)  # a folder has one placement file
         bar.update(step, advance=1)
     if as_json:
         output.print_json(answer.as_json() | {"placement": str(path) if path else None})

@@ -1,4 +1,4 @@
-"""``trimtab policies``: which policies there are, and their knobs."""
+"""``trimtab policies``: lists the policies and their knobs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from trimtab.place.registry import policies as policies_of
 def policies(name: str | None, family: str | None, as_json: bool) -> None:
     """List the policies with their knobs and defaults, or show the policy NAME (FAMILY/NAME) in detail.
 
-    A knob is set with --set KNOB=VALUE on `trimtab plan` and `trimtab compare`.
+    A knob is set with --set KNOB=VALUE on `trimtab plan`, `compare` and `rebalance`.
     """
     if name is None:
         names = policies_of(family)
         if as_json:
-            output.print_json([_as_json(each) for each in names])
+            output.print_json([_as_json(policy) for policy in names])
         else:
-            rows = [(each, about(each)[0], _defaults(each)) for each in names]
+            rows = [(policy, about(policy)[0], _defaults(policy)) for policy in names]
             columns = ["policy", "what it does", "knobs and defaults"]
             output.print_table("policies", columns, rows, left=(0, 1, 2), wrap=(1, 2))
         return

@@ -1,4 +1,4 @@
-"""Options of the commands that ask policies about a workload folder: ``plan`` and ``compare``."""
+"""Options of the commands that run policies on a workload folder: ``plan`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ set_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """What the options say, before it is known which policies they are for."""
+    """The values of the options, for any policies."""
 
     current: str | None  # placement file
     time_limit_s: float
-    given: dict[str, Any]  # knobs that have an option of their own
+    knob_options: dict[str, Any]  # knobs that have an option of their own
     assignments: tuple[str, ...]  # values of --set
 
     def knobs(self, family: str, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -39,15 +39,17 @@ class PolicyOptions:
         policies that have it. Knobs with an option of their own are offered to all: they are part of the question.
         """
         for knob in ("objective", "budget"):
-            if knob in self.given and family != "client":
+            if knob in self.knob_options and family != "client":
                 raise BadInput(f"--{knob} is about homes of clients; family '{family}' does not know it")
         common, single = self._scoped(family, policies)
         values = {name: self._common(name, common, len(policies)) for name in policies}
         self._refuse_unknown(common, policies)
-        question = {knob: value for of_one in values.values() for knob, value in of_one.items() if knob == "objective"}
+        question = {
+            knob: value for knob_values in values.values() for knob, value in knob_values.items() if knob == "objective"
+        }
         for name in policies:
-            values[name] = self.given | question | values[name] | parse(name, single.get(name, ()))
-        if self.current is None and any(each.get("budget") is not None for each in values.values()):
+            values[name] = self.knob_options | question | values[name] | parse(name, single.get(name, ()))
+        if self.current is None and any(knob_values.get("budget") is not None for knob_values in values.values()):
             raise BadInput("budget says how many clients may move; where they are now is missing: --current PLACEMENT")
         return values
 
@@ -58,14 +60,14 @@ class PolicyOptions:
         for assignment in self.assignments:
             target, text = split(assignment)
             policy, _, knob = target.rpartition(".")
-            if knob in self.given:
+            if knob in self.knob_options:
                 raise BadInput(f"knob {knob} is set twice: by --{knob} and by --set {assignment}")
             if not policy:
                 common.append(assignment)
                 continue
             name = output.named_policy(family, policy)
             if name not in policies:
-                raise BadInput(f"--set {assignment}: {name} is not asked; asked: {', '.join(policies)}")
+                raise BadInput(f"--set {assignment}: {name} is not among the policies: {', '.join(policies)}")
             if knob == "objective" and len(policies) > 1:
                 raise BadInput(f"--set {assignment}: all policies are compared on one objective: --objective {text}")
             single.setdefault(name, []).append(f"{knob}={text}")
@@ -73,18 +75,18 @@ class PolicyOptions:
 
     def _common(self, policy: str, assignments: list[str], policies: int) -> dict[str, Any]:
         own = {knob.name for knob in knobs(policy)}
-        return parse(policy, [each for each in assignments if policies == 1 or split(each)[0] in own])
+        return parse(policy, [assignment for assignment in assignments if policies == 1 or split(assignment)[0] in own])
 
     def _refuse_unknown(self, assignments: list[str], policies: Sequence[str]) -> None:
-        known = dict.fromkeys(knob.name for policy in policies for knob in knobs(policy))
+        known_knobs = dict.fromkeys(knob.name for policy in policies for knob in knobs(policy))
         for assignment in assignments:
             knob = split(assignment)[0]
-            if knob not in known:
-                raise UnknownName("knob of these policies", knob, known)
+            if knob not in known_knobs:
+                raise UnknownName("knob of these policies", knob, known_knobs)
 
 
 def policy_options(time_limit_s: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds the options to a command, which receives them as ``options``."""
+    """Add the options to a command, which gets them as ``options``."""
 
     def with_options(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -92,14 +94,14 @@ def policy_options(time_limit_s: float) -> Callable[[Callable[..., None]], Calla
             *, current: str | None, objective: str | None, budget: float | None, seed: int, time_limit: float,
             assignments: tuple[str, ...], **others: Any,
         ) -> None:  # fmt: skip
-            given: dict[str, Any] = {}
+            knob_options: dict[str, Any] = {}
             if objective is not None:
-                given["objective"] = objective
+                knob_options["objective"] = objective
             if budget is not None:
-                given["budget"] = budget
+                knob_options["budget"] = budget
             if click.get_current_context().get_parameter_source("seed") is not ParameterSource.DEFAULT:
-                given["seed"] = seed
-            command(options=PolicyOptions(current, time_limit, given, assignments), **others)
+                knob_options["seed"] = seed
+            command(options=PolicyOptions(current, time_limit, knob_options, assignments), **others)
 
         decorated: Callable[..., None] = run
         options = (
@@ -114,7 +116,7 @@ def policy_options(time_limit_s: float) -> Callable[[Callable[..., None]], Calla
 
 
 def setting(knobs: Mapping[str, Any]) -> str:
-    """Knobs and their values, as they are written on the command line."""
+    """Knobs and their values, as on the command line."""
     return ", ".join(f"{knob}={shown(value)}" for knob, value in knobs.items())
 
 
@@ -132,11 +134,11 @@ def _not_nan(_: click.Context, __: click.Parameter, value: float) -> float:
 
 _budget_option = click.option(
     "--budget", type=float, callback=_share, metavar="SHARE",
-    help="Share of the clients that may move from --current, from 0 to 1; as few as it takes if left out.",
+    help="Share of the clients that may move from --current, from 0 to 1 [default: as few as necessary].",
 )  # fmt: skip
 _objective_option = click.option(
     "--objective", type=click.Choice(["load", "delay", "both"]),
-    help="What homes of clients are chosen by: the least maximum load (default), the least delay, or the least "
+    help="Objective of the choice of clients' homes: the least maximum load (default), the least delay, or the least "
     "delay with a load of at most 1.1 times the least.",
 )  # fmt: skip
 

@@ -1,27 +1,27 @@
-"""``trimtab query``: SQL over what an application has stored."""
+"""``trimtab query``: queries the stored data of an application with SQL."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option
+from trimtab.fleet import tasks
 
 
 @click.command()
 @click.argument("app", type=click.Path(dir_okay=False))
 @click.argument("sql", required=False)
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Rows that are shown.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most rows to show.")
 @home_option
 @output.json_option
 def query(app: str, sql: str | None, limit: int, home: str | None, as_json: bool) -> None:
-    """Ask SQL of what the application of the manifest APP has stored; without SQL, show the tables.
+    """Run the query SQL on the stored data of the application of the manifest APP; without SQL, list the tables.
 
-    Tables are its feeds (all that came by them and is kept), its datasets, rejects (what did not fit a feed's schema,
-    and why) and results (a row for each row of a channel's results, as JSON). A pipeline may run meanwhile.
+    The tables are its feeds (all stored messages), its datasets, rejects (messages that do not fit a feed's schema, and
+    the reason) and results (a row for each row of a channel's results, as JSON). A pipeline may run at the same time.
     """
     from trimtab.config import load as load_config
     from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
@@ -34,7 +34,7 @@ def query(app: str, sql: str | None, limit: int, home: str | None, as_json: bool
     if sql is not None:
         parse_select(sql, "the command")
     fleet = Fleet.load(folder / FLEET_FILE)
-    asyncio.run(reach(fleet))
+    tasks.run(reach(fleet))
     with output.progress(quiet=as_json) as bar:
         task = bar.add_task("starting Spark", total=2)
         spark = open_session("trimtab query", load_config().spark, quiet=True)

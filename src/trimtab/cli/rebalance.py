@@ -1,4 +1,4 @@
-"""``trimtab rebalance``: a plan now; carried out if asked to."""
+"""``trimtab rebalance``: computes a plan now, and carries it out with --apply."""
 
 from __future__ import annotations
 
@@ -21,55 +21,59 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--apply", is_flag=True, help="Carry it out; without, it is only shown.")
-@click.option("--policy", help="Of the family client [default: the controller's].")
+@click.option("--apply", is_flag=True, help="Carry out the plan; without it, the plan is only shown.")
+@click.option("--policy", help="Policy of the family client [default: the controller's].")
 @click.option(
     "--budget", type=click.FloatRange(0, 1), metavar="SHARE",
-    help="Of the topics, clients and links that may move [default: all].",
+    help="Share of the topics, clients and links that may move [default: all].",
 )  # fmt: skip
 @set_option
 @reason_option
-@click.option("--wait/--no-wait", default=True, show_default=True, help="With --apply, until it is over.")
+@click.option(
+    "--wait/--no-wait", default=True, show_default=True, help="With --apply, wait until the plan is carried out."
+)
 @home_option
 @output.json_option
 def rebalance(
     apply: bool, policy: str | None, budget: float | None, assignments: tuple[str, ...], reason: str, wait: bool,
     home: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """What the controller would move now, whatever its detectors say. A dry run, unless --apply."""
+    """Show what the controller would move now, independent of its detectors. A dry run, unless --apply."""
 
-    async def ask(operator: Operator) -> PlanReply:
+    async def request_plan(operator: Operator) -> PlanReply:
         knobs = None
         if assignments:
-            own = policy or (await operator.status()).policy
-            knobs = parse(output.named_policy("client", own), assignments)
+            policy_name = policy or (await operator.status()).policy
+            knobs = parse(output.named_policy("client", policy_name), assignments)
         return await operator.rebalance(apply=apply, policy=policy, budget=budget, reason=reason, knobs=knobs)
 
-    carry_out(home, ask, wait=wait, as_json=as_json)
+    carry_out(home, request_plan, wait=wait, as_json=as_json)
 
 
 def carry_out(
-    home: str | None, ask: Callable[[Operator], Awaitable[PlanReply]], *, wait: bool, as_json: bool
+    home: str | None, request_plan: Callable[[Operator], Awaitable[PlanReply]], *, wait: bool, as_json: bool
 ) -> None:  # fmt: skip
-    """Ask for a plan, follow it if it has begun, and show it."""
+    """Request a plan, follow it if it was started, and show it."""
     with steps_bar("planning", quiet=as_json) as progress:
 
         async def work(operator: Operator) -> tuple[PlanReply, list[str] | None]:
-            reply = await ask(operator)
+            reply = await request_plan(operator)
             follow = reply.applied and wait and reply.plan is not None
-            return reply, await operator.follow(reply.plan.number, progress) if follow and reply.plan else None
+            if follow and reply.plan is not None:
+                return reply, (await operator.follow(reply.plan.number, progress)).states
+            return reply, None
 
         reply, states = with_operator(home, work)
     if as_json:
-        answer: dict[str, Any] = coding.plain(reply)
-        output.print_json(answer | ({"outcome": states} if states is not None else {}))
+        fields: dict[str, Any] = coding.plain(reply)
+        output.print_json(fields | ({"outcome": states} if states is not None else {}))
         return
     plan = reply.plan
     if plan is None:
         click.echo(f"nothing moves: {reply.why_not}")
         return
-    became = "not carried out" if not reply.applied else "begun" if states is None else end_of(states)
+    outcome = "not carried out" if not reply.applied else "begun" if states is None else end_of(states)
     note = gain(plan)
     if not reply.applied:
         note += "; carry it out with --apply" if plan.steps else "; there is nothing to carry out"
-    show_steps(f"plan {plan.number}, {became}", plan.steps, note)
+    show_steps(f"plan {plan.number}, {outcome}", plan.steps, note)

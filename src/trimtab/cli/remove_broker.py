@@ -1,4 +1,4 @@
-"""``trimtab remove-broker``: everything off a broker, then it ends."""
+"""``trimtab remove-broker``: moves everything off a broker, then stops and removes it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from trimtab.model.key import UNITS, counted
 @home_option
 @output.json_option
 def remove_broker(name: str, reason: str, home: str | None, as_json: bool) -> None:
-    """Move every topic, client and link of broker NAME to where there is room; then stop it and forget it.
+    """Move every topic, client and link of broker NAME to brokers with room, then stop and remove the broker.
 
-    One that is away for good is only forgotten.
+    A broker that is not running is only removed.
     """
     with steps_bar(f"emptying {name}", quiet=as_json) as progress:
         removal = with_operator(home, lambda operator: operator.remove_broker(name, reason, progress))
@@ -28,6 +28,6 @@ def remove_broker(name: str, reason: str, home: str | None, as_json: bool) -> No
         click.echo(f"{name} is removed; moved: {counted(removal.moved)}")
     else:
         click.echo(
-            f"{name} is empty and cordoned; moved: {counted(removal.moved)}. It was not started by trimtab up: end it "
-            "where it runs, then repeat this command, and it is forgotten"
+            f"{name} is empty and cordoned; moved: {counted(removal.moved)}. It was not started by trimtab up: stop it "
+            "on its machine, then repeat this command to remove it"
         )

@@ -1,4 +1,4 @@
-"""``trimtab resume``: the controller goes on."""
+"""``trimtab resume``: resumes the controller after a pause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimtab.cli.fleet import home_option, with_operator
 @home_option
 @output.json_option
 def resume(home: str | None, as_json: bool) -> None:
-    """The controller goes on where it was paused."""
+    """Resume the controller after a pause."""
     with_operator(home, lambda operator: operator.resume())
     if as_json:
         output.print_json({"paused": ""})

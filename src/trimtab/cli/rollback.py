@@ -1,4 +1,4 @@
-"""``trimtab rollback``: a plan taken back."""
+"""``trimtab rollback``: moves back what a plan has moved."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ from trimtab.cli.rebalance import carry_out
 @home_option
 @output.json_option
 def rollback(plan: int | None, reason: str, home: str | None, as_json: bool) -> None:
-    """Move all that PLAN has moved back to where it was; the last plan, if none is named."""
+    """Move all keys that PLAN has moved back to their previous brokers. Without PLAN, roll back the last plan."""
     carry_out(home, lambda operator: operator.roll_back(plan, reason), wait=True, as_json=as_json)

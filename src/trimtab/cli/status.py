@@ -1,4 +1,4 @@
-"""``trimtab status``: what the controller is doing, and what it waits for."""
+"""``trimtab status``: the state of the controller."""
 
 from __future__ import annotations
 
@@ -20,39 +20,38 @@ if TYPE_CHECKING:
 @home_option
 @output.json_option
 def status(home: str | None, as_json: bool) -> None:
-    """Who leads, how level the fleet is, what was found, and how far the present plan is."""
-    found = with_operator(home, lambda operator: operator.status())
+    """Show the leader, the balance of the fleet, the findings, and the progress of the current plan."""
+    controller = with_operator(home, lambda operator: operator.status())
     if as_json:
-        output.print_json(coding.plain(found))
+        output.print_json(coding.plain(controller))
     else:
-        show(found)
+        show(controller)
 
 
-def show(found: ControllerStatus) -> None:
-    rows = [("leader", found.leader), ("says", found.says), ("policy", found.policy)]
-    if load := found.load:
-        rows.append(
-            ("load", f"highest {load['max_load']:,.0f}, mean {load['mean']:,.0f} bytes/s, spread {load['spread']:.3f}")
-        )
-        brokers = (f"{name} {each:,.0f}" for name, each in sorted(found.brokers.items()))
+def show(controller: ControllerStatus) -> None:
+    rows = [("leader", controller.leader), ("state", controller.says), ("policy", controller.policy)]
+    if load := controller.load:
+        levels = f"highest {load.max_load:,.0f}, mean {load.mean:,.0f} bytes/s, spread {load.spread:.3f}"
+        rows.append(("load", levels))
+        brokers = (f"{name} {load_:,.0f}" for name, load_ in sorted(controller.brokers.items()))
         rows.append(("of brokers", f"{', '.join(brokers)} bytes/s"))
-    rows.append(("measured", f"{time.time() - found.measured:.0f} s ago" if found.measured else "not yet"))
-    rows.append(("found", "; ".join(found.findings) or "nothing"))
-    if found.paused:
-        rows.append(("paused", found.paused))
-    if found.why_not:
-        rows.append(("not moving", found.why_not))
-    if found.cordoned:
-        rows.append(("cordoned", f"{', '.join(found.cordoned)}; end it with trimtab uncordon BROKER"))
-    if found.waiting:
-        waits = (f"topic {topic} waits for {broker}" for topic, broker in sorted(found.waiting.items()))
+    rows.append(("measured", f"{time.time() - controller.measured:.0f} s ago" if controller.measured else "not yet"))
+    rows.append(("findings", "; ".join(controller.findings) or "nothing"))
+    if controller.paused:
+        rows.append(("paused", controller.paused))
+    if controller.why_not:
+        rows.append(("not moving", controller.why_not))
+    if controller.cordoned:
+        rows.append(("cordoned", f"{', '.join(controller.cordoned)}; end it with trimtab uncordon BROKER"))
+    if controller.waiting:
+        waits = (f"topic {topic} waits for {broker}" for topic, broker in sorted(controller.waiting.items()))
         rows.append(("waiting", "; ".join(waits)))
-    if found.leaving:
-        rows.append(("leaving", ", ".join(found.leaving)))
-    if progress := found.progress:
+    if controller.leaving:
+        rows.append(("leaving", ", ".join(controller.leaving)))
+    if progress := controller.progress:
         count = {state: progress.states.count(state) for state in ("moved", "moving", "waiting", "failed")}
         states = ", ".join(f"{number} {state}" for state, number in count.items())
-        left = f", about {found.left_s:.0f} s left" if found.left_s else ""
+        left = f", about {controller.left_s:.0f} s left" if controller.left_s else ""
         keys = counted(step.key for step in progress.plan.steps)
-        rows.append(("plan", f"{progress.plan.number}, {keys}: {states}{left}; {found.at_once} at once"))
+        rows.append(("plan", f"{progress.plan.number}, {keys}: {states}{left}; {controller.at_once} at once"))
     output.print_table("controller", ["", ""], rows, left=range(2), wrap=(1,))

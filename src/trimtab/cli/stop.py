@@ -1,4 +1,4 @@
-"""``trimtab stop``: the rest of a plan is not carried out."""
+"""``trimtab stop``: stops the current plan."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from trimtab.fleet.protocol import coding
 @home_option
 @output.json_option
 def stop(reason: str, home: str | None, as_json: bool) -> None:
-    """Drop what is left of the plan that is under way, and stay with brokers that were to be removed.
+    """Drop the remaining steps of the current plan, and keep brokers that were to be removed.
 
-    Moves that have begun come to their end.
+    Moves that have begun are finished.
     """
     stopped = with_operator(home, lambda operator: operator.stop(reason))
     if as_json:

@@ -1,8 +1,7 @@
-"""``trimtab subscribe``: results of a channel, as they come."""
+"""``trimtab subscribe``: subscribes to a channel and prints its results."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option, with_operator
+from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("channel")
-@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter; again for each.")
-@click.option("--name", help="Of the subscriber: one that returns gets what came meanwhile [default: a new one].")
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many results [default: Ctrl-C].")
-@click.option("--end", is_flag=True, help="Unsubscribe when stopping, so that nothing is kept.")
+@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter; repeatable.")
+@click.option("--name", help="Subscriber's name; after a restart it gets the results missed [default: a new name].")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this number of results [default: at Ctrl-C].")
+@click.option("--end", is_flag=True, help="Unsubscribe at the end, so that no results are kept.")
 @home_option
 @output.json_option
 def subscribe(
@@ -32,19 +32,19 @@ def subscribe(
     from trimtab.errors import BadInput, UnknownName
     from trimtab.fleet.protocol.types import parse_text
 
-    known = {row.channel: row for row in with_operator(home, lambda operator: operator.channels())}
-    if channel not in known:
-        raise UnknownName("channel", channel, sorted(known))
-    types = known[channel].parameters
+    rows = {row.channel: row for row in with_operator(home, lambda operator: operator.channels())}
+    if channel not in rows:
+        raise UnknownName("channel", channel, sorted(rows))
+    types = rows[channel].parameters
     values = {}
-    for each in params:
-        key, equals, text = each.partition("=")
+    for param in params:
+        key, equals, text = param.partition("=")
         if not equals:
-            raise BadInput(f"--param {each!r} must be NAME=VALUE")
+            raise BadInput(f"--param {param!r} must be NAME=VALUE")
         if key not in types:
             raise UnknownName(f"parameter of channel '{channel}'", key, sorted(types))
         values[key] = parse_text(types[key], text, f"parameter '{key}'")
-    asyncio.run(_subscribe(home_of(home), channel, values, name, count, end, as_json))
+    tasks.run(_subscribe(home_of(home), channel, values, name, count, end, as_json))
 
 
 async def _subscribe(
@@ -56,23 +56,23 @@ async def _subscribe(
         subscription = await client.subscribe_channel(channel, **params)
         if not as_json:
             click.echo(f"subscribed to '{channel}' as '{client.name}'; stop with Ctrl-C", err=True)
-        got = 0
+        count_so_far = 0
         async for result in subscription:
             if as_json:
-                shown = {"channel": channel, "execution": result.execution, "at": result.at, "rows": result.rows}
-                shown |= {"part": result.part, "parts": result.parts}
-                shown |= {"left_out": result.left_out, "reason": result.reason}
-                click.echo(json.dumps(shown, ensure_ascii=False))
+                fields = {"channel": channel, "execution": result.execution, "at": result.at, "rows": result.rows}
+                fields |= {"part": result.part, "parts": result.parts}
+                fields |= {"left_out": result.left_out, "reason": result.reason}
+                click.echo(json.dumps(fields, ensure_ascii=False))
             else:
-                of = f" part {result.part} of {result.parts}" if result.parts > 1 else ""
-                head = f"{result.at} #{result.execution}{of}"
+                part = f" part {result.part} of {result.parts}" if result.parts > 1 else ""
+                head = f"{result.at} #{result.execution}{part}"
                 for row in result.rows:
                     click.echo(f"{head}  " + "  ".join(f"{k}={v}" for k, v in row.items()))
                 if result.left_out:
                     click.echo(f"{head}  {result.left_out:,} rows left out: {result.reason}")
             sys.stdout.flush()
-            got += 1
-            if count is not None and got >= count:
+            count_so_far += 1
+            if count is not None and count_so_far >= count:
                 break
         if end:
             await client.unsubscribe_channel(subscription)

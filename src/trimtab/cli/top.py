@@ -1,4 +1,4 @@
-"""``trimtab top``: the fleet, live."""
+"""``trimtab top``: shows the fleet live."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--every", type=click.FloatRange(min=0.2), default=1.0, show_default=True, metavar="S", help="Seconds.")
-@click.option("--rounds", type=click.IntRange(min=1), help="Stop after so many [default: at Ctrl-C].")
+@click.option(
+    "--every", type=click.FloatRange(min=0.2), default=1.0, show_default=True, metavar="S", help="Interval in seconds."
+)
+@click.option("--rounds", type=click.IntRange(min=1), help="Stop after this number of rounds [default: at Ctrl-C].")
 @home_option
 @output.json_option
 def top(every: float, rounds: int | None, home: str | None, as_json: bool) -> None:
-    """Brokers, busiest topics and moves under way, every second. With --json, a line per round."""
+    """Show brokers, the busiest topics and the last moves, every second. With --json, print a line per round."""
     with_operator(home, lambda operator: _watch(operator, every, rounds, as_json))
 
 
@@ -51,12 +53,12 @@ async def _watch(operator: Operator, every: float, rounds: int | None, as_json: 
                 await asyncio.sleep(every)
 
 
-def _screen(seen: Overview) -> Group:
+def _screen(overview: Overview) -> Group:
     from rich.console import Group
 
-    brokers, topics = seen.brokers, seen.topics
+    brokers, topics = overview.brokers, overview.topics
     busiest = sorted(topics, key=lambda row: -(row.in_per_s + row.out_per_s))[:15]
-    last = [f"{move.key}: {move.source} -> {move.target}, {move.phase} {move.reason}" for move in seen.moves]
+    last = [f"{move.key}: {move.source} -> {move.target}, {move.phase} {move.reason}" for move in overview.moves]
     return Group(
         output.table(f"{len(brokers)} brokers", BROKER_COLUMNS, [broker_cells(row) for row in brokers], left=range(3)),
         output.table(

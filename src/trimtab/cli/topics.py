@@ -1,4 +1,4 @@
-"""``trimtab topics``: what there is, where, and how busy."""
+"""``trimtab topics``: topics with their broker, rates and delivery times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``trimtab uncordon``: a broker is used again."""
+"""``trimtab uncordon``: allows placements at a broker again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``trimtab up``: a whole fleet on this machine."""
+"""``trimtab up``: starts a whole fleet on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many of everything."""
+    """Numbers of brokers, stores, executors and controllers."""
 
     brokers: int
     stores: str
@@ -33,16 +33,16 @@ class Size:
 
 
 @click.command()
-@click.option("--brokers", type=click.IntRange(1, 64), default=4, show_default=True, help="How many.")
+@click.option("--brokers", type=click.IntRange(1, 64), default=4, show_default=True, help="Number of brokers.")
 @click.option("--stores", type=click.Choice(["1", "3", "5"]), default="1", show_default=True,
               help="Servers that store persistent topics at each broker's site.")  # fmt: skip
 @click.option(
     "--tls/--no-tls", default=None, help="TLS on every connection [default: [tls] of trimtab.toml, else off]."
 )
-@click.option("--executors", type=click.IntRange(1, 1024), default=16, show_default=True, help="Moves at once.")
-@click.option("--app", type=click.Path(dir_okay=False), help="Manifest of an application: run its pipeline, too.")
+@click.option("--executors", type=click.IntRange(1, 1024), default=16, show_default=True, help="Moves at a time.")
+@click.option("--app", type=click.Path(dir_okay=False), help="Manifest of an application, whose pipeline is run, too.")
 @click.option("--controllers", type=click.IntRange(0, 8), default=1, show_default=True,
-              help="How many; all but one stand by. They need Spark to measure: --app or --measure.")  # fmt: skip
+              help="Number of controllers, all but one as standbys. They need --app or --measure.")  # fmt: skip
 @click.option("--measure", is_flag=True, help="Run Spark to measure the fleet, also without an application.")
 @home_option
 @output.json_option
@@ -50,8 +50,8 @@ class Size:
 def up(size: Size, tls: bool | None, app: str | None, measure: bool, home: str | None, as_json: bool) -> None:
     """Start a hub and a number of brokers on free loopback ports, until Ctrl-C.
 
-    Credentials are made once and kept in the fleet's folder, for its owner only; so are stored messages and the
-    registry: the next start goes on with them.
+    Credentials, stored messages and the registry are kept in the fleet's folder, readable by its owner only. The next
+    start uses them again.
     """
     tasks.run(_up(home_of(home), size, tls, app, measure, as_json))
 
@@ -68,7 +68,7 @@ async def _up(home: Path, size: Size, tls: bool | None, app: str | None, measure
     names = [f"b{number}" for number in range(1, size.brokers + 1)]
     options: dict[str, Any] = {
         "executors": size.executors,
-        "on_restart": told,
+        "on_restart": report_restart,
         "capacity": config.broker,
         "hub_settings": config.hub,
     }
@@ -87,13 +87,13 @@ async def _up(home: Path, size: Size, tls: bool | None, app: str | None, measure
         for number in range(size.controllers):
             launch.start_controller(f"controller-{number + 1}", settings=asdict(config.control))
         await launch.serve_hosts()
-        stopped = told_to_stop()
+        stopped = stop_signal()
         show(launch, as_json)
         await stopped()
 
 
 def check_application(path: Path | None) -> None:
-    """Before anything is started: what is wrong with the manifest, if there is one, and whether there is a Java."""
+    """Check before the start that the manifest, if there is one, is valid, and that there is a Java."""
     from trimtab.pipeline.java import java_home
     from trimtab.pipeline.manifest import load as load_manifest
     from trimtab.pipeline.plan import compile_channels
@@ -103,8 +103,11 @@ def check_application(path: Path | None) -> None:
     java_home()
 
 
-def told_to_stop() -> Callable[[], Awaitable[None]]:
-    """What to wait on, listening from now on: whoever is told that all is up may stop it at once."""
+def stop_signal() -> Callable[[], Awaitable[None]]:
+    """A function that waits for SIGINT or SIGTERM.
+
+    Signals are caught from this call on, since the process may be stopped as soon as it reports that it is up.
+    """
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -116,12 +119,12 @@ def told_to_stop() -> Callable[[], Awaitable[None]]:
     return stopped
 
 
-def told(child: Child) -> None:
+def report_restart(child: Child) -> None:
     click.echo(f"{child.name} ended and is started again ({child.log})", err=True)
 
 
 def show(launch: Launch, as_json: bool) -> None:
-    """Where everything is."""
+    """Print the addresses and process ids of the fleet."""
     if as_json:
         sites = {name: {"urls": site.urls, "mqtt": str(site.mqtt)} for name, site in launch.sites.items()}
         output.print_json({"home": str(launch.home), "hub": launch.fleet.hub, "brokers": sites})

@@ -1,4 +1,4 @@
-"""``trimtab why``: what a decision was made from, what it should have brought, and what it did."""
+"""``trimtab why``: explains a decision: its input, its predicted effect and its measured effect."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ from trimtab.model.key import counted
 
 if TYPE_CHECKING:
     from trimtab.fleet.operator import Operator
-    from trimtab.fleet.protocol.plans import DecisionRecord, OutcomeRecord, PlanRecord, QuestionRecord
+    from trimtab.fleet.protocol.plans import Decision, Outcome, Plan, Question
 
 
 @click.command()
 @click.argument("what", nargs=-1, required=True)
-@click.option("--replay", is_flag=True, help="Decide again from what was kept, and compare; exit code 1 if it differs.")
+@click.option("--replay", is_flag=True,
+              help="Repeat the decision from its stored input, and compare; exit code 1 if it differs.")  # fmt: skip
 @home_option
 @output.json_option
 def why(what: tuple[str, ...], replay: bool, home: str | None, as_json: bool) -> None:
-    """Why WHAT was moved: a topic, a client, TOPIC CLIENT of a link, a move's id, or the number of a decision."""
+    """Explain why WHAT was moved: a topic, a client, TOPIC CLIENT of a link, a move's id, or a decision's number."""
 
-    async def look(operator: Operator) -> tuple[DecisionRecord, int | None, bool | None]:
-        decision, at = await operator.find_decision(" ".join(what))
-        return decision, at, await _same_again(operator, decision) if replay else None
+    async def find(operator: Operator) -> tuple[Decision, int | None, bool | None]:
+        decision, step = await operator.find_decision(" ".join(what))
+        return decision, step, await _same_again(operator, decision) if replay else None
 
-    decision, at, same = with_operator(home, look)
+    decision, step, identical = with_operator(home, find)
     if as_json:
-        output.print_json(as_json_value(decision) | {"step": at, "same_again": same})
+        output.print_json(as_json_value(decision) | {"step": step, "same_again": identical})
     else:
-        _show(decision, at)
-        if same is not None:
-            click.echo("decided again from what was kept: " + ("the same" if same else "NOT the same"))
-    if same is False:
+        _show(decision, step)
+        if identical is not None:
+            click.echo("decided again from what was kept: " + ("the same" if identical else "NOT the same"))
+    if identical is False:
         raise SystemExit(1)
 
 
-async def _same_again(operator: Operator, decision: DecisionRecord) -> bool:
+async def _same_again(operator: Operator, decision: Decision) -> bool:
     from trimtab.control.replay import replay
 
     return (await replay(operator.connection, decision))[1]
 
 
-def _show(decision: DecisionRecord, at: int | None) -> None:
+def _show(decision: Decision, step_row: int | None) -> None:
     question, plan, outcome = decision.question, decision.plan, decision.outcome
     rows = [
         ("decided", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(question.at))),
@@ -63,56 +64,56 @@ def _show(decision: DecisionRecord, at: int | None) -> None:
             ("moves", _moves(plan, outcome.states if outcome else [])),
         ]  # fmt: skip
         if outcome is not None and outcome.stopped:
-            rows.append(("the rest", f"dropped: {outcome.stopped}"))
-        if at is not None:
-            step, states = plan.steps[at], outcome.states if outcome else []
-            state = states[at] if at < len(states) else "under way"
+            rows.append(("remaining steps", f"dropped: {outcome.stopped}"))
+        if step_row is not None:
+            step, states = plan.steps[step_row], outcome.states if outcome else []
+            state = states[step_row] if step_row < len(states) else "under way"
             source = step.source or "a broker that was not alive"
-            rows.append(("this one", f"{step.key} from {source} to {step.target}: {state}"))
+            rows.append(("this move", f"{step.key} from {source} to {step.target}: {state}"))
     output.print_table(f"decision {question.number}", ["", ""], rows, left=range(2))
 
 
-def _measured(outcome: OutcomeRecord | None) -> list[tuple[str, str]]:
+def _measured(outcome: Outcome | None) -> list[tuple[str, str]]:
     if outcome is None:
         return [("measured", "not yet")]
     never = f"never: {outcome.unmeasured}" if outcome.unmeasured else "not yet"
     rows = [("measured", levels(outcome.measured) if outcome.measured else never)]
-    if outcome.said and outcome.said_before:
-        spread = f"spread {outcome.said_before.spread:.3f} -> {outcome.said.spread:.3f}"
-        rows.append(("as brokers say", f"{spread}, with all that passes through them"))
+    if outcome.reported_after and outcome.reported_before:
+        spread = f"spread {outcome.reported_before.spread:.3f} -> {outcome.reported_after.spread:.3f}"
+        rows.append(("by brokers' reports", f"{spread}, including all traffic that they forward"))
     if isinstance(outcome.helped, bool):
-        rows.append(("it helped", "yes" if outcome.helped else "no, not half of what was predicted"))
+        rows.append(("helped", "yes" if outcome.helped else "no, less than half of the prediction"))
     return rows
 
 
-def _moves(plan: PlanRecord, states: list[str]) -> str:
+def _moves(plan: Plan, states: list[str]) -> str:
     """``3 topics and 12 clients: 14 moved, 1 failed``."""
     count = {state: states.count(state) for state in dict.fromkeys(states)}
-    became = ", ".join(f"{number:,} {state}" for state, number in count.items()) or "under way"
-    return f"{counted(step.key for step in plan.steps)}: {became}"
+    outcome = ", ".join(f"{number:,} {state}" for state, number in count.items()) or "under way"
+    return f"{counted(step.key for step in plan.steps)}: {outcome}"
 
 
-def _binding(plan: PlanRecord, measured: float | None) -> str:
-    """What there was least of, then as predicted, then as measured."""
+def _binding(plan: Plan, measured: float | None) -> str:
+    """The scarcest resource before the plan, as predicted, and as measured."""
     binding = plan.binding
     if binding is None:
         lost = any(not step.source for step in plan.steps)
-        return "that everything has a broker" if lost else "nothing: the plan was asked for"
+        return "keys without a living broker" if lost else "nothing: an operator requested the plan"
     load = binding.resource == "load"
     figures = [binding.now, binding.predicted, *([measured] if measured is not None else [])]
-    shown = [f"{each:.2f} x the mean" if load else f"{each:.0%}" for each in figures]
+    texts = [f"{figure:.2f} x the mean" if load else f"{figure:.0%}" for figure in figures]
     names = ("", " as predicted", " as measured")
-    return f"{binding.resource} of {binding.broker}: " + ", ".join(map("".join, zip(shown, names, strict=False)))
+    return f"{binding.resource} of {binding.broker}: " + ", ".join(map("".join, zip(texts, names, strict=False)))
 
 
-def _allowed(question: QuestionRecord, left: int) -> str:
+def _allowed(question: Question, left: int) -> str:
     if question.leaving:
-        return f"everything off '{question.leaving}', and nothing else"
+        return f"only moves off '{question.leaving}'"
     if question.only_lost:
-        return "whatever had no broker, and nothing else"
+        return "only moves of keys without a living broker"
     rules = [f"{question.most:,} moves" + (f", {left:,} more were wanted" if left else "")]
     if question.frozen:
-        rules.append(f"{counted(question.frozen)} had moved not long ago")
+        rules.append(f"{counted(question.frozen)} moved recently and must stay")
     if question.unfit:
-        rules.append(f"nothing to {', '.join(question.unfit)}, cordoned or in trouble")
+        rules.append(f"no moves to {', '.join(question.unfit)}, cordoned or in trouble")
     return "; ".join(rules)

@@ -1,4 +1,4 @@
-"""``trimtab workload``: a fleet as a workload folder, from its history on Spark or as it is now."""
+"""``trimtab workload``: writes a fleet as a workload folder, from its history on Spark or its current state."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--from", "history", type=click.Path(file_okay=False), metavar="HISTORY",
-              help="Folder with topics, links and brokers as Parquet, as the pipeline keeps it.")  # fmt: skip
-@click.option("--live", is_flag=True, help="The running fleet by its newest measurement, with its current placement.")
+              help="The pipeline's folder of history, with topics, links and brokers as Parquet.")  # fmt: skip
+@click.option("--live", is_flag=True, help="Write the newest measurement of the fleet, and its current placement.")
 @click.option("--out", required=True, type=click.Path(file_okay=False), metavar="DIR", help="The workload folder.")
 @click.option("--since", type=float, help="With --from: seconds since 1970 [default: the beginning].")
 @click.option("--until", type=float, help="With --from: seconds since 1970 [default: the end].")
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 def workload(
     history: str | None, live: bool, out: str, since: float | None, until: float | None, home: str | None, as_json: bool
 ) -> None:
-    """Rates of all topics, and everybody who has to do with them, as a workload to plan and compare on.
+    """Write a workload folder for trimtab plan and compare: topics with their rates, clients, brokers and links.
 
-    --from HISTORY: means over the history of telemetry. --live: the fleet of --home now; the folder then has its
-    placement, too, as placement.csv.
+    With --from HISTORY, rates are means over the history of telemetry. With --live, the workload is the fleet of --home
+    now, and the folder also gets its placement as placement.csv.
     """
     if live == (history is not None):
         raise BadInput("trimtab workload needs either --from HISTORY or --live")
@@ -51,24 +51,24 @@ def _live(home: str | None, out: Path, as_json: bool) -> None:
     from trimtab.model.key import counted
     from trimtab.model.placement_file import write_keys
 
-    async def look(operator: Operator) -> tuple[Snapshot | None, FleetState]:
+    async def read(operator: Operator) -> tuple[Snapshot | None, FleetState]:
         return await operator.snapshot(), await operator.state()
 
-    snapshot, state = with_operator(home, look)
+    snapshot, state = with_operator(home, read)
     if snapshot is None:
         raise BadInput("there is no measurement of the fleet yet: is the pipeline running? (trimtab pipeline)")
-    made, keys = live_workload(snapshot, state)
-    if not len(made.links) or not len(made.brokers):
-        missing = "no broker is alive" if len(made.links) else "nobody publishes or subscribes to anything"
+    current, keys = live_workload(snapshot, state)
+    if not len(current.links) or not len(current.brokers):
+        missing = "no broker is alive" if len(current.links) else "there are no publishers and no subscribers"
         raise BadInput(f"there is no workload to write: {missing}")
     placement = out / "placement.csv"
     with output.writing(placement):
-        write_workload(made, out)
+        write_workload(current, out)
         write_keys(keys, placement)
-        placement.with_suffix(".parquet").unlink(missing_ok=True)  # one folder, one placement
+        placement.with_suffix(".parquet").unlink(missing_ok=True)  # a folder has one placement file
     rows = {
-        "topics": len(made.topics), "clients": len(made.clients), "brokers": len(made.brokers),
-        "links": len(made.links),
+        "topics": len(current.topics), "clients": len(current.clients), "brokers": len(current.brokers),
+        "links": len(current.links),
     }  # fmt: skip
     age = time.time() - snapshot.at
     if as_json:
@@ -95,19 +95,20 @@ def _from_history(history: Path, out: Path, since: float | None, until: float | 
     with output.progress(quiet=as_json) as bar:
         task = bar.add_task("starting Spark", total=6)
 
-        def step(what: str) -> None:
-            bar.update(task, description=what, advance=1)
+        def step(text: str) -> None:
+            bar.update(task, description=text, advance=1)
 
         spark = open_session("trimtab workload", ONCE | load().spark, quiet=True)
         try:
             with output.writing(out):
-                written: dict[str, Any] = write_workload(spark, history, out, since, until, step)
+                summary: dict[str, Any] = write_workload(spark, history, out, since, until, step)
         finally:
             spark.stop()
     if as_json:
-        output.print_json(written)
+        output.print_json(summary)
         return
-    gap = written["span_s"] - written["measured_s"]
-    away = f" ({gap:,.0f} s of it without a measurement)" if gap > 1.0 else ""
-    took = f"{written['events']:,} rows of history over {written['span_s']:,.0f} s{away}, in {written['seconds']:.1f} s"
-    _print_rows(out, written["rows"], f"{took}; next: trimtab plan {out} --family client")
+    gap = summary["span_s"] - summary["measured_s"]
+    unmeasured = f" ({gap:,.0f} s of it without a measurement)" if gap > 1.0 else ""
+    span = f"{summary['span_s']:,.0f} s{unmeasured}"
+    note = f"{summary['events']:,} rows of history over {span}, in {summary['seconds']:.1f} s"
+    _print_rows(out, summary["rows"], f"{note}; next: trimtab plan {out} --family client")

@@ -1,4 +1,4 @@
-"""``trimtab world``: write a made-up workload folder."""
+"""``trimtab world``: writes a generated workload to a folder."""
 
 from __future__ import annotations
 
@@ -15,42 +15,44 @@ from trimtab.model.folder import write_workload
 
 def world_options(command: Any) -> Any:
     """One option per field of every world; a world that lacks the field refuses the option."""
-    known: dict[str, click.Option] = {}
+    options: dict[str, click.Option] = {}
     for name, kind in WORLDS.items():
         for field in dataclasses.fields(kind):  # type: ignore[arg-type]
             text = f"{name}: {field.metadata['help']} [default: {field.default}]"
-            known[field.name] = click.Option([f"--{field.name.replace('_', '-')}"], type=type(field.default), help=text)
-    command.params.extend(known.values())
+            options[field.name] = click.Option(
+                [f"--{field.name.replace('_', '-')}"], type=type(field.default), help=text
+            )
+    command.params.extend(options.values())
     return command
 
 
 @world_options
 @click.command()
 @click.argument("name")
-@click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder to write; made if missing.")
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder to write; created if missing.")
 @click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True)
 @seed_option
 @json_option
 def world(name: str, out: str, form: Any, seed: int, as_json: bool, **options: Any) -> None:
-    """Write the made-up workload NAME (maxdata, bad or reloc) to a folder.
+    """Write the generated workload NAME (maxdata, bad or reloc) to a folder.
 
     maxdata is the instance generator of Lambert & Sakellariou, Section V; bad is the simulated system of Nguyen et al.,
     Section 6.2; reloc is the field of Tanaka et al., Section 7.
     """
     kind = world_class(name)
-    given = {option: value for option, value in options.items() if value is not None}
+    chosen_options = {option: value for option, value in options.items() if value is not None}
     own = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    for option in given.keys() - own:
+    for option in chosen_options.keys() - own:
         raise BadInput(f"world '{name}' has no option --{option.replace('_', '-')}; it has: {', '.join(sorted(own))}")
-    made = kind(**given)
-    workload = made.make(seed)
+    instance = kind(**chosen_options)
+    workload = instance.make(seed)
     write_workload(workload, out, form)
     sizes = {n: len(getattr(workload, n)) for n in ("topics", "clients", "brokers", "links")}
     if as_json:
-        print_json({"world": name, "options": dataclasses.asdict(made), "seed": seed, "out": out, **sizes})  # type: ignore[call-overload]
+        print_json({"world": name, "options": dataclasses.asdict(instance), "seed": seed, "out": out, **sizes})  # type: ignore[call-overload]
     else:
         print_table(
-            f"{made} with seed {seed}, in {out}",
+            f"{instance} with seed {seed}, in {out}",
             ["table", "rows"],
             [(n, number(s)) for n, s in sizes.items()],
         )

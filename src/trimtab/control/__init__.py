@@ -1,1 +1,1 @@
-"""The loop over a live fleet: what is wrong, what to do about it, whether it helped."""
+"""The control loop of a live fleet: findings, plans, and their measured outcomes."""

@@ -1,4 +1,4 @@
-"""The loop over a live fleet: leads or stands by, looks, decides, has keys moved, says what it is doing and why."""
+"""The control loop of a live fleet: it leads or stands by, measures, decides, orders moves and reports its status."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import contextlib
 import logging
 import secrets
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import nats.errors
 
 from trimtab.control import requests
@@ -17,17 +17,34 @@ from trimtab.control.decide import NoPlan, warm_up
 from trimtab.control.fleet_view import FleetView
 from trimtab.control.goals.evenness import policy_named
 from trimtab.control.lease import RENEW_S, LeaderLease
-from trimtab.control.outcome import Outcome
-from trimtab.control.plan import Levels, Plan
+from trimtab.control.memory import ControllerState
 from trimtab.control.plan_runner import PlanRunner
-from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
-from trimtab.control.question import Question
 from trimtab.control.record import Record
 from trimtab.control.service import ControlService
+from trimtab.control.verdict import Verdict
 from trimtab.errors import AlreadyThere, BadInput, Moving, NoAnswer, Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
-from trimtab.fleet.protocol.admin_verbs import ListMoves, MoveOrder, StartMoves
+from trimtab.fleet.protocol.admin_verbs import (
+    ControllerStatus,
+    ListMoves,
+    MoveOrder,
+    PlacedLink,
+    PlaceLinks,
+    StartMoves,
+)
+from trimtab.fleet.protocol.plans import (
+    FAILED,
+    LINKS_PLACED,
+    MOVED,
+    MOVING,
+    WAITING,
+    Levels,
+    Outcome,
+    Plan,
+    Progress,
+    Question,
+)
 from trimtab.fleet.protocol.streams import CONTROL
 from trimtab.migrate.move import Phase
 from trimtab.model.key import counted
@@ -43,31 +60,34 @@ if TYPE_CHECKING:
     from trimtab.fleet.operator.state import FleetState
 
 log = logging.getLogger("trimtab.controller")
-TICK_S: Final = 0.2  # between looks at moves, and at who is there
+TICK_S: Final = 0.2  # interval at which moves, the lease and the list of live brokers are checked
 OVER: Final = {str(phase) for phase in Phase if phase.over}
+LINKS: Final = 200  # links in one request
+LINKS_S: Final = 30.0
 
 
 class Controller:
-    """Runs until it is cancelled. ``told`` hears a sentence whenever something has changed."""
+    """Runs until it is cancelled. ``on_status`` is called with a sentence whenever the status changes."""
 
     def __init__(
-        self, connection: Nats, settings: Settings, told: Callable[[str], None], *, paused: bool = False
+        self, connection: Nats, settings: Settings, on_status: Callable[[str], None], *, paused: bool = False
     ) -> None:
-        policy_named(settings.policy, set_to=settings.knobs)  # before anything begins
+        policy_named(settings.policy, set_to=settings.knobs)  # refuses an unknown policy or knob before the start
         self.name = f"controller-{secrets.token_hex(3)}"
         self.settings = settings
         self._connection = connection
-        self._told = told
-        self._last_said = ""
+        self._on_status = on_status
+        self._last_status = ""
         self.runner = PlanRunner(settings)
         self._view: View | None = None
         self.fleet: FleetState | None = None  # at the last look
-        self._looked = self._throttled = -1e9
+        self._looked_at = self._throttled_at = -1e9
         self.leads = False
-        self.paused = ""  # why
+        self.paused = ""  # the reason; empty while it is not paused
         self._begins_paused = paused
-        self.deciding = asyncio.Lock()  # one at a time, the loop or somebody who asks
-        self._listening: list[Subscription] = []
+        self._status: ControllerStatus | None = None  # as it was when the present decision began
+        self.deciding = asyncio.Lock()  # held by the loop or by a request while it decides
+        self._subscriptions: list[Subscription] = []
 
     async def run(self) -> None:
         await asyncio.to_thread(warm_up, self.settings.policy)
@@ -78,7 +98,7 @@ class Controller:
         first = False
         with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
             first = await self._lease.try_to_hold()
-        self._begins_paused = self._begins_paused and first  # whoever takes over does as the one before did
+        self._begins_paused = self._begins_paused and first  # a successor keeps the predecessor's pause instead
         renewing = asyncio.create_task(self._renew())
         try:
             while True:
@@ -86,198 +106,235 @@ class Controller:
                     async with self.deciding:
                         await self._turn()
                 except (Unreachable, nats.errors.Error, TimeoutError, OSError) as error:
-                    self._say(f"waiting for the hub: {error}")
+                    self._report(f"waiting for the hub: {error}")
                 except BadInput as error:
-                    self._say(f"nothing can be decided: {error}")
+                    self._report(f"nothing can be decided: {error}")
                 await asyncio.sleep(TICK_S)
         finally:
-            await tasks.end(renewing)  # or it could take the lease again
+            await tasks.end(renewing)  # a renewal after give_back would take the lease again
             with contextlib.suppress(Exception):
                 await tasks.within(2.0, self._lease.give_back())
 
     async def _renew(self) -> None:
         while True:
-            with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+            try:
                 await tasks.within(RENEW_S * 2, self._lease.try_to_hold())
+            except (nats.errors.Error, TimeoutError, OSError):
+                pass  # the hub is away; the lease runs out by itself
+            except Exception:  # renewals must go on, or no controller ever leads again
+                log.exception("the lease could not be renewed")
             await asyncio.sleep(RENEW_S)
 
-    def _say(self, what: str) -> None:
-        if what != self._last_said:
-            self._last_said = what
-            self._told(what)
+    def _report(self, sentence: str) -> None:
+        if sentence != self._last_status:
+            self._last_status = sentence
+            self._on_status(sentence)
 
     async def _turn(self) -> None:
         if self._lease.held != self.leads:
-            await self._stop_listening()
+            await self._unsubscribe()
+            self.leads = False
             if self._lease.held:
                 await self._take_over()
-            self.leads = self._lease.held
+                self.leads = True  # a lease lost meanwhile is noticed in the next turn
         if not self.leads:
-            self._say(
+            self._report(
                 "standing by: another controller leads" if self._connection.is_connected else "waiting for the hub"
             )
             return
-        await self._carry_on()
-        if time.monotonic() >= self._looked + self.settings.period_s or await self._somebody_is_lost():
-            self._looked = time.monotonic()
+        await self._advance_plans()
+        if time.monotonic() >= self._looked_at + self.settings.period_s or await self._broker_is_lost():
+            self._looked_at = time.monotonic()
             await self._look()
 
     async def _take_over(self) -> None:
-        """Go on where the one before was: with its plan, if the rest of it still helps, and with what it knew."""
+        """Resume the previous leader's work: its unfinished plan, if that still helps, and its memory of moves."""
         state = await self.record.take_over(self.name)
         numbers = await self.record.numbers()
-        doing = Progress.from_json(state["progress"]) if state.get("progress") else None
-        self.runner = PlanRunner(self.settings, max([*numbers, 0]), doing)
-        self.runner.loop.remember(state.get("memory", {}))
+        progress = state.progress
+        self.runner = PlanRunner(self.settings, max([*numbers, 0]), progress)
+        self.runner.loop.remember(state.memory)
         if numbers:
-            await self._tell_of_the_last(numbers[-1], doing)
-        self.paused = state.get("paused") or ("from the start" if self._begins_paused else "")
+            await self._close_last_decision(numbers[-1], progress)
+        self.paused = state.paused or ("from the start" if self._begins_paused else "")
         self._begins_paused = False
-        self._listening += await wire.serve(self._connection, ControlService(self).handlers())
-        self._say(f"{self.name} leads" + (", and goes on with a plan" if doing else ""))
+        self._subscriptions += await wire.serve(self._connection, ControlService(self).handlers())
+        self._report(f"{self.name} leads" + (", and goes on with a plan" if progress else ""))
 
-    async def _stop_listening(self) -> None:
-        while self._listening:
-            await self._listening.pop().unsubscribe()
+    async def _unsubscribe(self) -> None:
+        while self._subscriptions:
+            await self._subscriptions.pop().unsubscribe()
 
-    async def _tell_of_the_last(self, number: int, doing: Progress | None) -> None:
-        """The one before may have died when its last decision was written down, and nothing of it begun; or when it was
-        carried out, and nobody had seen yet what came of it."""
-        said = await self.record.decision(number)
-        if not said["plan"] or (doing is not None and doing.plan.number == number):
+    async def _close_last_decision(self, number: int, progress: Progress | None) -> None:
+        """Write the outcome of the last decision if the previous leader died before it could.
+
+        That leader died either before the plan began, or after the plan had ended and before its result was measured.
+        """
+        decision = await self.record.decision(number)
+        plan, outcome = decision.plan, decision.outcome
+        if plan is None or (progress is not None and progress.plan.number == number):
             return
-        if not said["outcome"]:
-            plan = Plan.from_json(said["plan"])
+        if outcome is None:
             dropped = Progress(plan, plan.at, ended=plan.at)
-            dropped.drop("its controller died before it began")
-            await self.record.came_of_it(number, dropped.outcome())
-        elif "helped" not in said["outcome"]:
-            unseen = Outcome(Plan.from_json(said["plan"]), 0.0, unmeasured="the controller that made it died before")
-            await self.record.came_of_it(number, said["outcome"] | unseen.as_json())
+            dropped.drop("its controller died before the plan began")
+            await self.record.record_outcome(number, Outcome.of(dropped))
+        elif outcome.helped is msgspec.UNSET:
+            verdict = Verdict(plan, 0.0, unmeasured="its controller died before the measurement")
+            await self.record.record_outcome(number, verdict.added_to(outcome))
 
-    # Looking.
+    # Measuring and deciding.
 
-    async def _somebody_is_lost(self) -> bool:
-        """A broker is away that was there; nobody waits a period for that."""
+    async def _broker_is_lost(self) -> bool:
+        """Whether a broker of the last view is no longer alive: the next look is then due at once."""
         alive = set(await self.fleet_view.alive())
-        gone = self._view is not None and not set(self._view.brokers) <= alive
-        return gone and bool(alive)
+        lost = self._view is not None and not set(self._view.brokers) <= alive
+        return lost and bool(alive)
 
     async def _look(self) -> None:
         view, self.fleet = await self.fleet_view.look(self.runner.loop.leaving)
         self._view = view
         if view is None:
-            self.runner.loop.found.clear()
+            self.runner.loop.findings.clear()
             await self._rehome_without_measurement(self.fleet)
-            self._say("waiting for a measurement of the fleet: is the pipeline running? (trimtab pipeline)")
+            self._report("waiting for a measurement of the fleet: is the pipeline running? (trimtab pipeline)")
             return
-        # Beside everything else, for the lease must be renewed meanwhile.
+        # In a thread, because the lease must be renewed and the status be answered meanwhile.
         runner = self.runner
-        made = await asyncio.to_thread(
-            runner.look, time.time(), view, paused=bool(self.paused), cordoned=self.fleet.cordoned
-        )
+        self._status = self.status()
+        try:
+            decision = await asyncio.to_thread(
+                runner.look, time.time(), view, paused=bool(self.paused), cordoned=self.fleet.cordoned
+            )
+        finally:
+            self._status = None
         self.refuse_if_another_leads()
         await self._verify()
-        if made is not None and runner.loop.question is not None:
-            await self.record.decided(view, runner.loop.question, made)
-        if isinstance(made, Plan):
-            await self.begin(made)
-        elif isinstance(made, NoPlan):
-            self._say(f"{'; '.join(made.reasons)}. Nothing moves: {made.why}")
+        if decision is not None and runner.loop.question is not None:
+            await self.record.record_decision(view, runner.loop.question, decision)
+        if isinstance(decision, Plan):
+            await self.begin(decision)
+        elif isinstance(decision, NoPlan):
+            self._report(f"{'; '.join(decision.reasons)}. Nothing moves: {decision.why}")
         elif runner.progress is None:
-            found = "; ".join(str(each) for each in runner.loop.found)
-            self._say(f"{found} ({runner.loop.why_not})" if found else f"level: spread {view.load().cov:.2f}")
+            findings = "; ".join(str(finding) for finding in runner.loop.findings)
+            self._report(f"{findings} ({runner.loop.why_not})" if findings else f"level: spread {view.load().cov:.2f}")
         await self.save()
 
     async def _rehome_without_measurement(self, fleet: FleetState) -> None:
-        """Keys of a broker that is not alive, spread by their number: all that is known without a measurement."""
-        plan = requests.by_number(time.time(), fleet.movable(), fleet.open())
-        doing = self.runner.progress
-        going = {step.key for step in [*doing.of(WAITING), *doing.of(MOVING)]} if doing else set()
-        if plan is not None and not all(step.key in going for step in plan.steps):
+        """Re-home the keys of dead brokers, the same number of keys to each live broker: loads are unknown without a
+        measurement."""
+        alive = set(fleet.alive)
+        plan = requests.by_number(time.time(), fleet.movable(), lambda broker: broker not in alive, fleet.open())
+        progress = self.runner.progress
+        pending = {step.key for step in [*progress.of(WAITING), *progress.of(MOVING)]} if progress else set()
+        if plan is not None and not all(step.key in pending for step in plan.steps):
             await self.begin_by_hand(plan)
 
     async def begin_by_hand(self, plan: Plan) -> Plan:
-        """Carry out what was not decided from a measurement."""
-        plan = replace(plan, number=self.runner.loop.number + 1)
+        """Carry out a plan that was not decided from a measurement."""
+        plan = msgspec.structs.replace(plan, number=self.runner.loop.number + 1)
         self.runner.loop.number = plan.number
         question = Question(plan.number, plan.at, plan.reasons, plan.policy, 0, 0.0, len(plan.steps))
-        await self.record.decided(None, question, plan)
+        await self.record.record_decision(None, question, plan)
         await self.begin(plan, by_hand=True)
         return plan
 
     async def _verify(self) -> None:
-        """Tell what came of plans, once that was measured."""
+        """Record the measured outcomes of ended plans."""
         verdicts = self.runner.loop.verdicts
         while verdicts:
-            outcome = verdicts[0]
-            said = (await self.record.decision(outcome.plan.number))["outcome"] or {}
-            await self.record.came_of_it(outcome.plan.number, said | outcome.as_json())
+            verdict = verdicts[0]
+            number = verdict.plan.number
+            await self.record.record_outcome(number, verdict.added_to((await self.record.decision(number)).outcome))
             verdicts.pop(0)
 
     def refuse_if_another_leads(self) -> None:
-        """After anything that may have taken long."""
+        """To be called after any step that may have outlasted the lease."""
         if not self._lease.held:
             raise Unreachable(f"{self.name} does not lead any more; ask again")
 
     # Moving.
 
     async def begin(self, plan: Plan, *, by_hand: bool = False) -> None:
-        before = self.runner.begin(time.time(), plan, by_hand=by_hand)
-        if before is not None:
-            self._tell_people(before)
-        self._throttled = time.monotonic()
-        self._say(
+        replaced = self.runner.begin(time.time(), plan, by_hand=by_hand)
+        if replaced is not None:
+            self._report_end(replaced)
+        self._throttled_at = time.monotonic()
+        self._report(
             f"plan {plan.number}: {counted(step.key for step in plan.steps)} to move, because "
             f"{'; '.join(plan.reasons)}; spread "
             f"{plan.before.spread:.2f} -> {plan.predicted.spread:.2f}"
         )
         await self.save()
 
-    async def _carry_on(self) -> None:
-        for before in list(self.runner.trailing):
-            await self._follow_up(before)
-            if before.over:
-                said = (await self.record.decision(before.plan.number))["outcome"] or {}
-                await self.record.came_of_it(before.plan.number, said | before.outcome())
-                self.runner.trailing.remove(before)
+    async def _advance_plans(self) -> None:
+        for replaced in list(self.runner.trailing):
+            await self._follow_up(replaced)
+            if replaced.over:
+                await self._record_end(replaced)
+                self.runner.trailing.remove(replaced)
         progress = self.runner.progress
         if progress is None:
             return
         await self._follow_up(progress)
         self.refuse_if_another_leads()
-        if self._view is not None and time.monotonic() >= self._throttled + 1.0:
-            self._throttled = time.monotonic()
-            latencies = [each.latency_ms for each in self._view.usage.values()]
-            self.runner.throttle.told(max(latencies, default=0.0), self._view.at)
+        if self._view is not None and time.monotonic() >= self._throttled_at + 1.0:
+            self._throttled_at = time.monotonic()
+            latencies = [usage.latency_ms for usage in self._view.usage.values()]
+            self.runner.throttle.adjust(max(latencies, default=0.0), self._view.at)
         due = self.runner.due(paused=bool(self.paused))
-        for row in due:
-            if not self._lease.held:
-                return
-            await self._order(progress, row)
-        if due:
+        if due and self._lease.held:
+            await self._order(progress, due)
             await self.save()
         if (ended := self.runner.finished()) is not None:
+            links = await self._place_links(ended)
             ended.ended = time.time()
-            await self._tell_end(ended)  # if that cannot be written, it is tried again
+            await self._record_end(ended, links)  # if the write fails, the next turn tries again
+            self._report_end(ended)
             self.runner.end(time.time())
             await self.save()
 
-    async def _order(self, progress: Progress, row: int) -> None:
-        step = progress.plan.steps[row]
+    async def _order(self, progress: Progress, rows: list[int]) -> None:
+        """Begin these steps in one request; if that is refused, one by one, so that only the refused steps fail."""
         try:
-            order = StartMoves([MoveOrder(step.key, step.target)])
-            progress.moves[row] = (await wire.ask(self._connection, order, 10.0)).moves[0]
-            state = MOVING
-        except NoAnswer:  # of the keeper, which is started again
+            ids = await self._start(progress, rows)
+        except NoAnswer:  # the keeper is being restarted
             raise
-        except Moving:  # by somebody else's order; this step is tried again when that is over
-            return
+        except Moving:  # another order moves the key; the step is tried again when that move is over
+            state, ids = WAITING, [""]
         except AlreadyThere:
-            state = MOVED
+            state, ids = MOVED, [""]
         except (BadInput, Unreachable):
-            state = FAILED
-        self.runner.came_of(time.time(), row, state)
+            state, ids = FAILED, [""]
+        else:
+            state = MOVING
+        if state != MOVING and len(rows) > 1:
+            for row in rows:
+                await self._order(progress, [row])
+            return
+        for row, move in zip(rows, ids, strict=True):
+            if state != WAITING:
+                progress.moves[row] = move
+                self.runner.set_state(time.time(), row, state)
+
+    async def _start(self, progress: Progress, rows: list[int]) -> list[str]:
+        steps = [progress.plan.steps[row] for row in rows]
+        order = StartMoves([MoveOrder(step.key, step.target) for step in steps])
+        return (await wire.ask(self._connection, order, 10.0)).moves
+
+    async def _place_links(self, progress: Progress) -> str:
+        """Admit and refuse the links of a plan whose steps are over. Returns LINKS_PLACED, or why not."""
+        links = [PlacedLink(link.client, link.topic, link.target) for link in progress.plan.links]
+        if progress.stopped or not links:
+            return progress.stopped if links else ""
+        try:
+            for at in range(0, len(links), LINKS):
+                await wire.ask(self._connection, PlaceLinks(links[at : at + LINKS]), LINKS_S)
+        except NoAnswer:  # the keeper is being restarted; the next turn tries again
+            raise
+        except (BadInput, Unreachable) as error:
+            return str(error)
+        return LINKS_PLACED
 
     async def _follow_up(self, progress: Progress) -> None:
         rows = progress.rows(MOVING)
@@ -285,37 +342,42 @@ class Controller:
             return
         ids = [progress.moves[row] for row in rows]
         records = (await wire.ask(self._connection, ListMoves(ids), 5.0)).moves
-        phases = {each.id: each.phase for each in records}
+        phases = {record.id: record.phase for record in records}
         for row in rows:
             phase = phases.get(progress.moves[row], str(Phase.ROLLED_BACK))
             if phase in OVER:
-                self.runner.came_of(time.time(), row, MOVED if phase == str(Phase.DONE) else FAILED, progress)
+                self.runner.set_state(time.time(), row, MOVED if phase == str(Phase.DONE) else FAILED, progress)
 
-    async def _tell_end(self, progress: Progress) -> None:
-        await self.record.came_of_it(progress.plan.number, progress.outcome())
-        self._tell_people(progress)
+    async def _record_end(self, progress: Progress, links: str = "") -> None:
+        """Write what has become of a plan's steps; a verdict that was written before stays."""
+        before = (await self.record.decision(progress.plan.number)).outcome
+        outcome = Outcome.of(progress, links)
+        if before is not None and before.helped is not msgspec.UNSET:
+            steps = ("states", "moves", "began", "ended", "stopped", "links")
+            outcome = msgspec.structs.replace(before, **{name: getattr(outcome, name) for name in steps})
+        await self.record.record_outcome(progress.plan.number, outcome)
 
-    def _tell_people(self, progress: Progress) -> None:
+    def _report_end(self, progress: Progress) -> None:
         moved, failed = progress.count(MOVED), progress.count(FAILED)
-        why = f"; the rest was dropped: {progress.stopped}" if progress.stopped else ""
-        self._say(f"plan {progress.plan.number}: {moved:,} moved, {failed:,} failed{why}")
+        reason = f"; the rest was dropped: {progress.stopped}" if progress.stopped else ""
+        self._report(f"plan {progress.plan.number}: {moved:,} moved, {failed:,} failed{reason}")
 
     async def save(self) -> None:
-        await self.record.write_state(self.state())
+        status = msgspec.structs.asdict(self.status())
+        await self.record.write_state(ControllerState(**status, memory=self.runner.loop.memory(time.time())))
 
-    def state(self) -> dict[str, Any]:
-        view, loop, doing = self._view, self.runner.loop, self.runner.progress
-        return {
-            "leader": self.name, "at": time.time(), "says": self._last_said,
-            "policy": self.settings.policy,
-            "paused": self.paused, "findings": [str(each) for each in loop.found], "why_not": loop.why_not,
-            "measured": view.at if view else None,
-            "waiting": self.fleet.waiting() if self.fleet else {},
-            "cordoned": sorted(self.fleet.cordoned) if self.fleet else [],
-            "load": Levels.of(view.load()).as_json() if view else None,
-            "brokers": dict(zip(view.brokers, view.load().per_broker.tolist(), strict=True)) if view else {},
-            "at_once": self.runner.throttle.at_once,
-            "progress": doing.as_json() if doing else None,
-            "left_s": doing.left_s(time.time()) if doing else None,
-            "memory": loop.memory(time.time()),
-        }  # fmt: skip
+    def status(self) -> ControllerStatus:
+        """While a decision is made in its thread, the status from before: the loop is in use there."""
+        if self._status is not None:
+            return self._status
+        view, loop, progress = self._view, self.runner.loop, self.runner.progress
+        return ControllerStatus(
+            leader=self.name, at=time.time(), says=self._last_status, policy=self.settings.policy, paused=self.paused,
+            findings=[str(finding) for finding in loop.findings], why_not=loop.why_not,
+            measured=view.at if view else None, load=Levels.of(view.load()) if view else None,
+            brokers=dict(zip(view.brokers, view.load().per_broker.tolist(), strict=True)) if view else {},
+            at_once=self.runner.throttle.at_once, progress=progress,
+            left_s=progress.left_s(time.time()) if progress else None, leaving=sorted(loop.leaving),
+            waiting=self.fleet.waiting() if self.fleet else {},
+            cordoned=sorted(self.fleet.cordoned) if self.fleet else [],
+        )  # fmt: skip

@@ -1,4 +1,7 @@
-"""From what is seen to a plan. The same question always gives the same plan, so any decision can be replayed."""
+"""Decides: from a view of the fleet and a question to a plan.
+
+The same view and question always give the same plan, so any decision can be replayed.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,9 @@ import numpy as np
 
 from trimtab.control.goals import GOALS
 from trimtab.control.goals.served import settled
-from trimtab.control.plan import LOAD, Binding, Levels, Plan, Step
-from trimtab.control.question import Question
-from trimtab.control.resources import all_that_binds, forecast
+from trimtab.control.resources import binding_candidates, forecast
 from trimtab.control.view import View
+from trimtab.fleet.protocol.plans import LOAD, Binding, Levels, Plan, Question, Step
 from trimtab.model.ids import Ids
 from trimtab.model.key import RoutingTable
 from trimtab.model.placement import UNPLACED
@@ -35,13 +37,13 @@ class NoPlan:
 
 
 def decide(view: View, question: Question) -> Plan | NoPlan:
-    """Brokers for keys that have none; then as much of a goal's proposal as the budget allows, if it is worth it."""
-    there = [name for name in view.brokers if name != question.leaving]
-    if not there:
+    """Place keys that have no broker; then as much of a goal's proposal as the budget allows, if it is worth it."""
+    staying = [name for name in view.brokers if name != question.leaving]
+    if not staying:
         return NoPlan(question.number, question.at, question.reasons, "no broker is alive")
-    whole = View.of(view.snapshot, view.routing, there) if question.leaving else view
-    out = set(question.unfit) & set(there)
-    part = whole.without(out) if 0 < len(out) < len(there) else whole
+    whole = View.of(view.snapshot, view.routing, staying) if question.leaving else view
+    excluded = set(question.unfit) & set(staying)
+    part = whole.without(excluded) if 0 < len(excluded) < len(staying) else whole
     change = _change(part, question)
     if isinstance(change, str):
         return NoPlan(question.number, question.at, question.reasons, change)
@@ -49,21 +51,28 @@ def decide(view: View, question: Question) -> Plan | NoPlan:
 
 
 def _change(view: View, question: Question) -> Change | str:
-    """The proposal of the latest goal that every earlier goal accepts and that mends what these have found; else the
-    proposal of an earlier goal; else one that is accepted at least."""
+    """Choose a proposal, or give the reason why there is none. Goals are asked from the last to the first.
+
+    The first proposal wins that every earlier goal accepts and that also mends the findings of the earlier goals. If
+    there is none, the first proposal wins that every earlier goal accepts.
+    """
     start = settled(view)
     lost = np.flatnonzero(view.current == UNPLACED).astype(np.int32)
     goals = GOALS[:1] if question.only_lost or question.most <= 0 else GOALS
     accepted: list[Change] = []
     why = "every key is at a broker that is alive"
+    if question.most <= 0 and not question.only_lost:
+        why = "the budget allows no move, and " + why
     for at in reversed(range(len(goals))):
         refused, vetoed = "", ""
+        if goals[at].name in question.resting:
+            continue
         for proposal in goals[at].propose(view, start, question):
             if isinstance(proposal, str):
                 refused = refused or proposal
                 continue
-            first = lost if at else lost[:0]  # keys that have no broker, which the first goal itself moves
-            change = replace(proposal, movers=np.concatenate([first, proposal.movers]))
+            first = lost if at else lost[:0]  # keys that have no broker; the first goal's own proposal has them already
+            change = replace(proposal, movers=np.concatenate([first, proposal.movers]), goal=goals[at].name)
             veto = next(filter(None, (goal.accept(view, change.placement, question) for goal in goals[:at])), "")
             if veto:
                 vetoed = vetoed or veto
@@ -76,33 +85,34 @@ def _change(view: View, question: Question) -> Change | str:
 
 
 def _plan(view: View, whole: View, part: View, change: Change, question: Question) -> Plan:
-    """``change`` is about ``part`` of the fleet; its effect is computed for the ``whole``."""
+    """The plan of a change. ``change`` is computed on ``part`` of the fleet, its effect on the ``whole``."""
     alive, steps = set(view.brokers), []
     for row in change.movers.tolist():
         key, target = part.keys[row], part.brokers[change.placement[row]]
         source = view.broker_of(key)
-        steps.append(Step(key, source if source in alive else "", target))
+        steps.append(Step.of(key, source if source in alive else "", target))
     then = whole.placed({step.key: step.target for step in steps})
     before, predicted = Levels.of(view.load()), Levels.of(whole.load(then))
     binding = None if question.only_lost else bound_by(whole, question, then)
     return Plan(
         question.number, question.at, question.reasons, change.policy, tuple(steps), before, predicted, change.left,
-        binding,
+        binding, change.goal,
     )  # fmt: skip
 
 
 def bound_by(view: View, question: Question, then: Rows) -> Binding:
-    """The scarcest resource: the one to be relieved, if there is one, else evenness."""
-    found = all_that_binds(view, question.overload, question.messages)
-    resource = next(each for each in found if each.name == (question.relieve or LOAD))
+    """The scarcest resource: the one that a goal aims at, if there is one, else evenness."""
+    limits = binding_candidates(view, question.overload, question.messages)
+    candidates = {resource.name: resource for resource in limits}
+    resource = candidates[next((aim for aim in question.aims.values() if aim in candidates), LOAD)]
     now, after = resource.share(), resource.share(forecast(view, resource, then))
     row = int(np.argmax(now))
     return Binding(resource.name, view.brokers[row], float(now[row]), float(after[row]))
 
 
 def warm_up(policy: str) -> None:
-    """Compile what a decision takes, which is a matter of half a minute on a machine that has never decided."""
-    clients, brokers = 60, 4  # so many clients that no policy looks at all placements one by one
+    """Compile the kernels of a decision: half a minute on a machine whose cache has none of them."""
+    clients, brokers = 60, 4  # too many clients for a policy to enumerate all placements
     rows, ones = np.arange(clients, dtype=np.int32), np.ones(clients)
     fours = np.ones(brokers)
     workload = Workload(

@@ -1,4 +1,4 @@
-"""What a live controller sees: the newest measurement, where every key is, which brokers are alive."""
+"""A live controller's view: the newest measurement, the broker of every key, and the brokers that are alive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OLD_S: Final = 30.0  # age at which a measurement is no longer used
 
 
 class FleetView:
-    """Asks the keeper, and reads measurements as they come."""
+    """Reads the registry from the keeper and the newest measurement from its stream."""
 
     def __init__(self, connection: Nats, record: Record) -> None:
         self._connection = connection
@@ -46,30 +46,37 @@ class FleetView:
         return await FleetState.ask(self._connection)
 
     async def look(self, leaving: dict[str, float]) -> tuple[View | None, FleetState]:
-        """What there is to decide on, if anything. Brokers that are ``leaving`` until some time, and were forgotten or
-        took too long, are taken off that list."""
-        found = await self._record.snapshot(self._snapshot[0] if self._snapshot else 0)
-        self._snapshot = found or self._snapshot
+        """The view to decide on, if there is a fresh measurement, and the state of the fleet.
+
+        ``leaving`` has brokers to be removed, each with its deadline. A broker that is no longer registered, or whose
+        deadline has passed, is deleted from ``leaving``.
+        """
+        newer = await self._record.snapshot(self._snapshot[0] if self._snapshot else 0)
+        self._snapshot = newer or self._snapshot
         state = await self.state()
-        for name in [each for each, until in leaving.items() if each not in state.brokers or until < time.time()]:
-            del leaving[name]
+        for name, until in list(leaving.items()):
+            if name not in state.brokers or until < time.time():
+                del leaving[name]
         if self._snapshot is None or time.time() - self._snapshot[1].at > OLD_S:
             return None, state
         return live_view(self._snapshot[1], state, leaving), state
 
 
 def live_view(snapshot: Snapshot, state: FleetState, leaving: Mapping[str, float] | None = None) -> View:
-    """A measurement, and where everything is by the registry."""
+    """The view made of a measurement and of the placement in the registry."""
     measured = informed(snapshot, state)
     used = set(state.routing().brokers.values())
-    # One that is to be removed and is empty counts as gone.
+    # A broker that is to be removed and is empty counts as gone.
     alive = [name for name in state.alive if name not in (leaving or ()) or name in used]
     return View.of(measured, _counting(state, measured), alive)
 
 
 def live_workload(snapshot: Snapshot, state: FleetState) -> tuple[Workload, dict[Key, str]]:
-    """The running fleet as a workload with the brokers that are alive, and the broker of every key that was measured;
-    empty where that broker is not alive. Plain clients are listed where they are connected."""
+    """The running fleet as a workload, and the broker of every measured key.
+
+    The workload has the brokers that are alive. A key's broker is empty if it is not alive. Plain clients are listed
+    at the broker they are connected to.
+    """
     view = live_view(snapshot, state)
     workload, alive = view.workload, set(view.brokers)
     topics, clients = {"", *workload.topics.ids}, {"", *workload.clients.ids}
@@ -83,41 +90,47 @@ def live_workload(snapshot: Snapshot, state: FleetState) -> tuple[Workload, dict
 
 
 def _counting(state: FleetState, snapshot: Snapshot) -> RoutingTable:
-    """Keys that count: a client that is not connected carries nothing, but must have a broker that is alive when it
-    comes back. A persistent topic waits for the broker that its messages are stored at."""
-    there, alive = set(snapshot.workload.clients.ids), set(state.alive)
+    """The routing table without the keys of disconnected clients.
+
+    A disconnected client carries no load, so its key counts only while its broker is not alive: the client must find a
+    live broker when it reconnects. A persistent topic stays with the broker that stores its messages.
+    """
+    connected, alive = set(snapshot.workload.clients.ids), set(state.alive)
     kept = {
         key: broker
         for key, broker in state.movable().items()
-        if key.unit == "topic" or key.client in there or broker not in alive
+        if key.unit == "topic" or key.client in connected or broker not in alive
     }
     return replace(state.routing(), brokers=kept)
 
 
 def informed(snapshot: Snapshot, state: FleetState) -> Snapshot:
-    """The measurement with what the registry knows: units of topics, positions, limits that all brokers have."""
-    known = snapshot.workload
+    """Add the registry's data to a measurement: units of topics, positions, and limits that all brokers have."""
+    measured = snapshot.workload
     limits: dict[str, Any] = {}
     for name in ("bandwidth", "cores", "memory"):
-        values = [getattr(state.brokers.get(broker), name, None) for broker in known.brokers.ids]
+        values = [getattr(state.brokers.get(broker), name, None) for broker in measured.brokers.ids]
         if values and all(value is not None for value in values):
             limits[name] = values
-    brokers = Brokers(known.brokers.ids, **limits, **_positions(known.brokers.ids, state.brokers))
-    clients = Clients(known.clients.ids, **_positions(known.clients.ids, state.clients))
-    workload = Workload(_relayed(known.topics, state.topics), clients, brokers, known.links)
+    brokers = Brokers(measured.brokers.ids, **limits, **_positions(measured.brokers.ids, state.brokers))
+    clients = Clients(measured.clients.ids, **_positions(measured.clients.ids, state.clients))
+    workload = Workload(_relayed(measured.topics, state.topics), clients, brokers, measured.links)
     return replace(snapshot, workload=workload, units={name: topic.unit for name, topic in state.topics.items()})
 
 
 def _relayed(measured: Topics, topics: Mapping[str, Topic]) -> Topics:
-    """All publications of topics with a processor or a store pass it."""
-    known = [topics.get(name) for name in measured.ids]
-    passes = np.array([each is not None and bool(each.processor or each.persistent) for each in known], float)
+    """Set ``relayed`` to 1 for topics with a processor or a store: every publication passes through it."""
+    entries = [topics.get(name) for name in measured.ids]
+    passes = np.array([topic is not None and bool(topic.processor or topic.persistent) for topic in entries], float)
     before = measured.relayed
     return replace(measured, relayed=passes if before is None else np.maximum(passes, before))
 
 
 def _positions(ids: Ids, entries: Mapping[str, Any]) -> dict[str, Any]:
-    found = [getattr(entries.get(name), "position", None) for name in ids]
-    if not found or any(each is None for each in found):
+    positions = [getattr(entries.get(name), "position", None) for name in ids]
+    if not positions or any(position is None for position in positions):
         return {}
-    return {"lat": [each[0] for each in found if each], "lon": [each[1] for each in found if each]}
+    return {
+        "lat": [position[0] for position in positions if position],
+        "lon": [position[1] for position in positions if position],
+    }

@@ -1,8 +1,8 @@
 """One leader at a time: a lease in the hub's key-value store, renewed twice a second.
 
-Nobody's clock is compared with anybody else's. A standby waits until it has seen no renewal for as long as the lease is
-valid, by its own clock, and then takes over by compare-and-set; a leader that could not renew in time stops leading
-before that. Whoever leaves politely gives the lease back.
+No two processes' clocks are compared. A standby takes over by compare-and-set once it has seen no renewal for as long
+as the lease is valid, by its own clock. A leader that cannot renew in time stops leading before that. A leader that
+shuts down in order gives the lease back.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ VALID_S: Final = 2.0
 
 
 class LeaderLease:
-    """The lease as one of its candidates sees it; ``clock`` gives seconds that never go back."""
+    """One candidate's handle on the lease. ``clock`` is monotonic, in seconds."""
 
     def __init__(self, bucket: KeyValue, me: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.me = me
         self._clock = clock
         self._bucket = bucket
-        self._revision = 0  # of the entry as it was seen last
-        self._since = clock()  # when that was seen first
-        self._renewed = -1e9  # when this one renewed it last
+        self._revision = 0  # revision of the entry at the last read
+        self._since = clock()  # time at which that revision was first read
+        self._renewed = -1e9  # time of this candidate's last renewal
 
     @property
     def held(self) -> bool:
-        """Whether nobody else can have taken it."""
+        """Whether this candidate leads and no other can have taken the lease yet."""
         return self._clock() - self._renewed < VALID_S * 0.75
 
     async def try_to_hold(self) -> bool:
-        """Renew it, or take it if it is free; whether it is held now."""
-        asked = self._clock()
+        """Renew the lease, or take it if it is free. Returns whether it is held now."""
+        now = self._clock()
         try:
             entry = await self._bucket.get(KEY)
-            said: dict[str, Any] = json.loads(entry.value or b"{}")
+            holder: dict[str, Any] = json.loads(entry.value or b"{}")
             if entry.revision != self._revision:
-                self._revision, self._since = entry.revision or 0, asked
-            free = not said.get("leader") or asked - self._since > VALID_S
-            if said.get("leader") != self.me and not free:
+                self._revision, self._since = entry.revision or 0, now
+            free = not holder.get("leader") or now - self._since > VALID_S
+            if holder.get("leader") != self.me and not free:
                 self._renewed = -1e9
                 return False
             last = entry.revision
@@ -59,7 +59,7 @@ class LeaderLease:
         with contextlib.suppress(KeyWrongLastSequenceError):
             value = json.dumps({"leader": self.me}).encode()
             self._revision = await self._bucket.update(KEY, value, last=last)
-            self._since = self._renewed = asked
+            self._since = self._renewed = now
             return True
         self._renewed = -1e9
         return False

@@ -1,6 +1,6 @@
-"""When to decide, which plan is under way, which of its steps are due, and how many moves run at once.
+"""Runs plans: when to decide, which plan is under way, which of its steps are due, how many moves run at once.
 
-No clock and no network in it: a live fleet and one in virtual time are controlled by the same code.
+There is no clock and no network in it, so the same code controls a live fleet and one in virtual time.
 """
 
 from __future__ import annotations
@@ -10,85 +10,90 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from trimtab.control.loop import Loop
-from trimtab.control.progress import FAILED, MOVED, MOVING, WAITING, Progress
 from trimtab.control.throttle import FIRST, Throttle
+from trimtab.fleet.protocol.plans import FAILED, MOVED, MOVING, WAITING, Progress
 from trimtab.model.placement import UNPLACED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from trimtab.control.decide import NoPlan
-    from trimtab.control.plan import Plan
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
+    from trimtab.fleet.protocol.plans import Plan
 
 EXECUTORS: Final = 64
 
 
 class PlanRunner:
-    """``look`` decides; the executor says ``begin``, asks which steps are ``due``, and reports what came of each."""
+    """``look`` decides. The executor calls ``begin``, carries out the steps that are ``due``, and sets their state."""
 
     def __init__(self, settings: Settings, number: int = 0, progress: Progress | None = None) -> None:
         self.settings = settings
         self.loop = Loop(settings, number)
         self.progress = progress
-        self.trailing: list[Progress] = []  # plans that were replaced, some of whose moves are on their way still
+        self.trailing: list[Progress] = []  # replaced plans that still have moves under way
         self.throttle = Throttle(settings.latency_ms, EXECUTORS)
 
     def look(
         self, now: float, view: View, *, paused: bool = False, cordoned: Collection[str] = ()
     ) -> Plan | NoPlan | None:
-        """What to do now, if anything; and drop the rest of a plan that no longer helps."""
-        doing = self.progress
-        if doing is None:
+        """Decide what to do now, if anything; and drop the remaining steps of a plan that no longer helps."""
+        progress = self.progress
+        if progress is None:
             return self.loop.step(now, view, paused=paused, cordoned=cordoned)
-        left = [*doing.of(WAITING), *doing.of(MOVING)]
-        if not doing.by_hand and doing.count(WAITING) and not self.loop.still_helps(view, doing.plan, left):
-            doing.drop("the rest of it would no longer help")
-        going = {step.key for step in left}
+        left = [*progress.of(WAITING), *progress.of(MOVING)]
+        if not progress.by_hand and progress.count(WAITING) and not self.loop.still_helps(view, progress.plan, left):
+            progress.drop("its remaining steps would no longer help")
+        pending = {step.key for step in left}
         lost = (view.keys[row] for row in np.flatnonzero(view.current == UNPLACED).tolist())
-        rehoming = all(key in going for key in lost)
+        rehoming = all(key in pending for key in lost)
         return self.loop.step(now, view, busy=True, paused=paused, rehoming=rehoming, cordoned=cordoned)
 
     def begin(self, now: float, plan: Plan, *, by_hand: bool = False) -> Progress | None:
-        """From now on it is under way; what was so before, if anything, is over."""
-        before = self.progress
-        if before is not None:  # keys of a dead broker go first, and the rest is planned anew
-            before.drop("a broker is not alive, and its keys go first")
-            self._end(now, before)
-            self.trailing.append(before)
+        """Start a plan. Returns the plan that it replaces, if one was under way."""
+        replaced = self.progress
+        if replaced is not None:  # keys of a dead broker go first, and the others are planned anew
+            replaced.drop("the keys of a dead broker go first")
+            self._end(now, replaced)
+            self.trailing.append(replaced)
         self.progress = Progress(plan, now, by_hand)
-        lost = any(not each.source for each in plan.steps)  # they have nothing to lose
+        self.loop.began()
+        lost = any(not step.source for step in plan.steps)  # keys without a broker have no deliveries to slow down
         self.throttle = Throttle(self.settings.latency_ms, EXECUTORS, EXECUTORS if lost else FIRST)
-        return before
+        return replaced
 
     def due(self, *, paused: bool = False) -> list[int]:
-        """Steps to begin now. While ``paused``, only those of plans that people asked for, or that serve lost keys."""
-        doing = self.progress
-        if doing is None or (paused and not doing.by_hand and all(each.source for each in doing.plan.steps)):
+        """Rows of the steps to begin now. While ``paused``, only plans made by hand or serving lost keys go on."""
+        progress = self.progress
+        if progress is None or (
+            paused and not progress.by_hand and all(step.source for step in progress.plan.steps)
+        ):  # fmt: skip
             return []
-        if doing.count(WAITING) and self.loop.is_hopeless(doing.of(FAILED)):
-            doing.drop("too many of its moves failed")
-        return doing.rows(WAITING)[: max(0, self.throttle.at_once - doing.count(MOVING))]
+        if progress.count(WAITING) and self.loop.is_hopeless(progress.of(FAILED)):
+            progress.drop("too many of its moves failed")
+        return progress.rows(WAITING)[: max(0, self.throttle.at_once - progress.count(MOVING))]
 
-    def came_of(self, now: float, row: int, state: str, of: Progress | None = None) -> None:
-        """A step has begun, is done, or has failed; of the plan that is under way, if no other is named."""
-        plan = of or self.progress
-        assert plan is not None
-        plan.states[row] = state
+    def set_state(self, now: float, row: int, state: str, of: Progress | None = None) -> None:
+        """Set the state of a step of the plan under way, or of the plan ``of``."""
+        progress = of or self.progress
+        assert progress is not None
+        progress.states[row] = state
+        if state == MOVING:
+            self.loop.moves.ordered(progress.plan.steps[row])
         if state == MOVED:
-            self.loop.moved(now, [plan.plan.steps[row]])
+            self.loop.moved(now, [progress.plan.steps[row]])
 
     def finished(self) -> Progress | None:
-        """The plan that was under way, if nothing of it is left to do."""
+        """The plan under way, if all of its steps are over."""
         return self.progress if self.progress is not None and self.progress.over else None
 
     def end(self, now: float) -> None:
-        """Nothing is under way any more."""
+        """End the plan under way."""
         if self.progress is not None:
             self._end(now, self.progress)
             self.progress = None
 
-    def _end(self, now: float, doing: Progress) -> None:
-        doing.ended = now
-        self.loop.ended(now, doing.plan, doing.of(FAILED))
+    def _end(self, now: float, progress: Progress) -> None:
+        progress.ended = now
+        self.loop.ended(now, progress.plan, progress.of(FAILED))

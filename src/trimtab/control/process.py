@@ -10,13 +10,14 @@ from pathlib import Path
 from trimtab.control.controller import Controller
 from trimtab.control.settings import Settings
 from trimtab.fleet import tasks
+from trimtab.fleet.protocol import wire
 from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
 from trimtab.fleet.site.launch import admin_connection
 from trimtab.fleet.site.processes import ControllerProcess, begin
 
 
 def run(process: ControllerProcess) -> None:
-    """Until SIGINT or SIGTERM; prints a line whenever something has changed."""
+    """Run until SIGINT or SIGTERM; prints a line whenever the status changes."""
     from trimtab.config import load
 
     settings = load().control if process.settings is None else Settings(**process.settings)
@@ -29,12 +30,12 @@ async def _run(home: Path, settings: Settings, paused: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        await tasks.run_until(stop, Controller(connection, settings, _say, paused=paused).run())
+        await tasks.run_until(stop, Controller(connection, settings, _print_status, paused=paused).run())
     finally:
-        await connection.close()
+        await wire.close(connection)
 
 
-def _say(sentence: str) -> None:
+def _print_status(sentence: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {sentence}", flush=True)
 
 

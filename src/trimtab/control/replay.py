@@ -5,24 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trimtab.control.decide import NoPlan, decide
-from trimtab.control.plan import Plan
-from trimtab.control.question import Question
 from trimtab.control.view import View
 from trimtab.errors import BadInput
 from trimtab.fleet.operator.measurements import joined, reading
-from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.plans import Plan
 from trimtab.fleet.protocol.streams import DECISIONS
-from trimtab.model.key import RoutingTable
 from trimtab.observe.snapshot import unpack
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
 
-    from trimtab.fleet.protocol.plans import DecisionRecord
+    from trimtab.fleet.protocol.plans import Decision
 
 
-async def replay(connection: Nats, decision: DecisionRecord) -> tuple[Plan | NoPlan, bool]:
-    """What comes out, and whether it is what came out then."""
+async def replay(connection: Nats, decision: Decision) -> tuple[Plan | NoPlan, bool]:
+    """Decide again. Returns the new decision, and whether it equals the recorded one."""
     number = decision.question.number
     if not decision.parts or decision.routing is None:
         raise BadInput(f"decision {number} was made by hand or without a measurement: there is nothing to replay")
@@ -30,7 +27,6 @@ async def replay(connection: Nats, decision: DecisionRecord) -> tuple[Plan | NoP
         data = await joined(connection, DECISIONS, decision.parts)
     if data is None:
         raise BadInput(f"the measurement that decision {number} was made on is no longer kept")
-    view = View.of(unpack(data), RoutingTable.from_json(decision.routing), decision.alive)
-    made = decide(view, Question.from_json(coding.plain(decision.question)))
-    then = Plan.from_json(coding.plain(decision.plan)) if decision.plan else None
-    return made, made == then if isinstance(made, Plan) else then is None
+    view = View.of(unpack(data), decision.routing.table(), decision.alive)
+    replayed = decide(view, decision.question)
+    return replayed, replayed == decision.plan if isinstance(replayed, Plan) else decision.plan is None

@@ -1,9 +1,9 @@
-"""Resources of brokers: what is used now, what would be used with another placement, and how to relieve a full broker.
+"""Resources of brokers: their present use, a forecast for another placement, and how to relieve a full broker.
 
-A broker is full when it uses 85 % of any hardware it has, or carries more messages than it should (Gupta, SEC'21,
-3.4.2). Data is computed from the placement. Cores of processors move with the keys they belong to. Everything else goes
-with messages: the share of cores or memory that a key takes is its share of its broker's messages (ibid., 3.4.3), and a
-relief moves the keys with most messages first, until the broker has room again.
+A broker is full when it uses more than the allowed share of its hardware (85 %), or carries more messages than allowed
+(Gupta, SEC'21, 3.4.2). Data is computed from the placement. Cores of processors move with the keys they belong to. All
+other use is proportional to messages: a key's share of its broker's cores or memory is its share of the broker's
+messages (ibid., 3.4.3). A relief moves the keys with most messages first, until the broker has room again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from trimtab.control.plan import LOAD
+from trimtab.fleet.protocol.plans import LOAD
 from trimtab.place.client.instance import Instance
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trimtab.model.key import Key
     from trimtab.model.workload import Floats, Rows
 
-ROOM: Final = 0.9  # share of what is allowed that a relieved broker may use: the next message does not fill it again
+ROOM: Final = 0.9  # a relief goes down to this share of the allowed use, so that the broker is not full again at once
 DATA: Final = "bandwidth"
 MESSAGES: Final = "message rate"
 NOTHING: Final = 1e-9
@@ -36,14 +36,14 @@ class Resource:
     name: str
     use: Floats  # (B,) now
     limit: Floats  # (B,)
-    fixed: Floats  # (B,) part of the use that stays, whichever keys move
-    own: Floats  # (keys,) part of the use that moves with each key as it is; the rest goes by data or messages
+    fixed: Floats  # (B,) part of the use that belongs to no key and never moves
+    own: Floats  # (keys,) part of the use that each key takes along unchanged; all other use follows data or messages
     allowed: float  # share above which a broker is full
-    room: float = 0.0  # share at which it is not full any more
+    room: float = 0.0  # share down to which a full broker is relieved
 
     @property
     def by_data(self) -> bool:
-        """Whether the use goes with bytes; else with messages."""
+        """Whether the use is proportional to bytes; otherwise it is proportional to messages."""
         return self.name in (DATA, LOAD)
 
     def share(self, use: Floats | None = None) -> Floats:
@@ -51,69 +51,78 @@ class Resource:
 
 
 def resources(view: View, overload: float, messages: float | None) -> list[Resource]:
-    """Every resource whose limit is known of all brokers. ``messages`` is the message rate that is too much,
-    ``overload`` the share of anything else."""
+    """Every resource whose limit is known for all brokers.
+
+    A broker is full above ``messages`` messages/s, and above the share ``overload`` of any other resource.
+    """
     brokers, none = view.problem.workload.brokers, np.zeros(len(view.brokers))
     free = np.zeros(len(view.keys))
     reported = [view.usage.get(name) for name in view.brokers]
 
     def of(name: str) -> Floats:
-        return np.array([float(getattr(each, name)) if each else 0.0 for each in reported])
+        return np.array([float(getattr(usage, name)) if usage else 0.0 for usage in reported])
 
-    found: list[tuple[str, Floats, Floats, Floats, Floats]] = []
+    columns: list[tuple[str, Floats, Floats, Floats, Floats]] = []
     if np.isfinite(view.problem.bandwidth).all():
-        found.append((DATA, view.load().per_broker, view.problem.bandwidth, view.own, free))
+        columns.append((DATA, view.load().per_broker, view.problem.bandwidth, view.own, free))
     if brokers.cores is not None:
         processing, own = of("processing"), view.processing
-        known = _summed(own, view.current, len(none))
-        # Measured cores are shared among the keys that are known to use them; what belongs to no key stays.
-        scale = np.divide(processing, known, out=np.ones_like(known), where=known > processing)
+        computed = _summed(own, view.current, len(none))
+        # Measured cores are shared among the keys whose processors use them; cores that belong to no key stay.
+        scale = np.divide(processing, computed, out=np.ones_like(computed), where=computed > processing)
         here = np.where(view.current >= 0, scale[view.current], 1.0) if len(own) else own
-        fixed = np.maximum(processing - known, 0.0)
-        found.append(("cores", of("cores") + processing, brokers.cores, fixed, own * here))
+        fixed = np.maximum(processing - computed, 0.0)
+        columns.append(("cores", of("cores") + processing, brokers.cores, fixed, own * here))
     if brokers.memory is not None:
-        found.append(("memory", of("memory"), brokers.memory, none, free))
-    made = [Resource(*each, allowed=overload, room=ROOM * overload) for each in found]
+        columns.append(("memory", of("memory"), brokers.memory, none, free))
+    limits = [Resource(*values, allowed=overload, room=ROOM * overload) for values in columns]
     if messages is not None:
         limit = np.full(len(reported), messages)
-        made.append(Resource(MESSAGES, of("messages"), limit, none, free, allowed=1.0, room=ROOM))
-    return made
+        limits.append(Resource(MESSAGES, of("messages"), limit, none, free, allowed=1.0, room=ROOM))
+    return limits
 
 
 def evenness(view: View, limits: list[Resource], tolerance: float, placement: Rows | None = None) -> Resource:
-    """Load as if a broker had no more than the mean, for its strength; the mean of those that can take any key."""
+    """Load as a resource whose limit is the mean load, scaled by each broker's strength.
+
+    The mean is taken over the brokers that have room for keys.
+    """
     load, speed = view.load(placement).per_broker, view.problem.speed
-    able = np.array([each.share() < each.room for each in limits]).all(axis=0) & (speed > 0.0)
+    able = np.array([resource.share() < resource.room for resource in limits]).all(axis=0) & (speed > 0.0)
     even = load[able].sum() * speed / max(float(speed[able].sum()), NOTHING)
     mean = np.where(able, even, np.minimum(load, even))
     free = np.zeros(len(view.keys))
     return Resource(LOAD, load, mean, np.minimum(view.own, load), free, allowed=1.0 + tolerance, room=1.0 + tolerance)
 
 
-def all_that_binds(view: View, overload: float, messages: float | None) -> list[Resource]:
-    """What a plan may be about: limits, and evenness."""
+def binding_candidates(view: View, overload: float, messages: float | None) -> list[Resource]:
+    """Resources that a plan may be about: those with limits, and evenness."""
     return [*resources(view, overload, messages), evenness(view, [], 0.0)]
 
 
 def forecast(view: View, resource: Resource, placement: Rows) -> Floats:
-    """Forecast a resource's use at every broker with this placement: less in proportion at brokers that give, more at
-    brokers that take by what it costs on average, and what keys take along as it is."""
-    now, then = (_carried(view, resource, each) for each in (view.current, placement))
-    own_now, own_then = (_summed(resource.own, each, len(now)) for each in (view.current, placement))
-    goes = np.maximum(resource.use - resource.fixed - own_now, 0.0)
-    rest = resource.use - goes - own_now
+    """Forecast a resource's use at every broker with this placement.
+
+    At a broker whose traffic falls, the proportional use falls with it. At a broker whose traffic rises, the use rises
+    by the fleet's mean cost of the added traffic. The own use of keys moves with them unchanged.
+    """
+    now, then = (_carried(view, resource, rows) for rows in (view.current, placement))
+    own_now, own_then = (_summed(resource.own, rows, len(now)) for rows in (view.current, placement))
+    proportional = np.maximum(resource.use - resource.fixed - own_now, 0.0)
+    constant = resource.use - proportional - own_now
     left = np.divide(then, now, out=np.ones_like(now), where=now > NOTHING)
-    mean = float(goes.sum() / max(float(now.sum()), NOTHING))
-    return np.asarray(rest + own_then + np.where(then <= now, goes * left, goes + mean * (then - now)))
+    mean = float(proportional.sum() / max(float(now.sum()), NOTHING))
+    changed = np.where(then <= now, proportional * left, proportional + mean * (then - now))
+    return np.asarray(constant + own_then + changed)
 
 
 def as_if(view: View, limits: list[Resource], placement: Rows) -> list[Resource]:
     """The same resources with the use that is forecast for this placement."""
-    return [replace(each, use=forecast(view, each, placement)) for each in limits]
+    return [replace(resource, use=forecast(view, resource, placement)) for resource in limits]
 
 
 def _carried(view: View, resource: Resource, placement: Rows) -> Floats:
-    """(B,) data or messages, whichever the use goes with."""
+    """(B,) data or messages, whichever the use is proportional to."""
     return view.load(placement).per_broker - view.own if resource.by_data else view.messages(placement).per_broker
 
 
@@ -123,38 +132,39 @@ def _summed(amount: Floats, placement: Rows, brokers: int) -> Floats:
 
 
 def too_full(view: View, limits: list[Resource], placement: Rows) -> list[str]:
-    """Brokers that this placement would fill more than is allowed, and more than any is filled now."""
-    found: dict[str, None] = {}
+    """Brokers that this placement would fill above the allowed share and above the present share of every broker."""
+    names: dict[str, None] = {}
     for resource in limits:
         allowed = max(resource.allowed, float(resource.share().max(initial=0.0))) * (1.0 + NOTHING)
         for row in np.flatnonzero(resource.share(forecast(view, resource, placement)) > allowed).tolist():
-            found[view.brokers[row]] = None
-    return list(found)
+            names[view.brokers[row]] = None
+    return list(names)
 
 
 def relief(
     view: View, limits: list[Resource], name: str, frozen: Collection[Key], most: int, begin: Rows | None = None
 ) -> tuple[Rows, Rows]:
-    """A placement with which no broker is full of a resource, as far as that can be; and the keys that move, in order.
-    ``limits`` are of the placement that it begins with, the present one if nothing is said.
+    """Relieve the brokers that are full of the resource ``name``, as far as possible.
 
-    Off the fullest broker, the key with most of it first, to the broker with most room and enough of everything else
-    (Gupta, SEC'21, Algorithm 1, lines 18-21, and 3.4.3). O(keys of full brokers x brokers).
+    Returns the placement and the keys that move, in order. ``limits`` are those of the placement ``begin``, which is
+    the present one by default. The fullest broker gives first, and the key that uses most of the resource goes first.
+    It goes to the broker with most room that has enough of every other resource (Gupta, SEC'21, Algorithm 1, lines
+    18-21, and 3.4.3). O(keys of full brokers x brokers).
     """
-    at = next(row for row, each in enumerate(limits) if each.name == name)
-    use, limit = (np.array([getattr(each, column) for each in limits]) for column in ("use", "limit"))  # (R, B)
+    at = next(row for row, resource in enumerate(limits) if resource.name == name)
+    use, limit = (np.array([getattr(resource, column) for resource in limits]) for column in ("use", "limit"))  # (R, B)
     limit = np.maximum(limit, NOTHING)
-    room = np.array([each.room for each in limits])[:, None]
-    own = np.array([each.own for each in limits])  # (R, N)
+    room = np.array([resource.room for resource in limits])[:, None]
+    own = np.array([resource.own for resource in limits])  # (R, N)
     weights = {True: Instance.of(view.problem).weight, False: Instance.of(view.problem_in_messages).weight}
-    weight = np.array([weights[each.by_data] for each in limits])  # (R, N)
+    weight = np.array([weights[resource.by_data] for resource in limits])  # (R, N)
     home, held = (view.current if begin is None else begin).copy(), set(frozen)
     brokers = len(view.brokers)
-    goes = use - np.array([each.fixed for each in limits]) - np.array([_summed(each, home, brokers) for each in own])
-    goes = np.maximum(goes, 0.0)
-    there = np.array([_summed(each, home, brokers) for each in weight])
-    cost = goes / np.maximum(there, NOTHING)  # at the broker that gives
-    mean = goes.sum(axis=1) / np.maximum(there.sum(axis=1), NOTHING)  # at the one that takes
+    fixed = np.array([resource.fixed for resource in limits])
+    proportional = np.maximum(use - fixed - np.array([_summed(amount, home, brokers) for amount in own]), 0.0)
+    carried = np.array([_summed(amount, home, brokers) for amount in weight])
+    cost = proportional / np.maximum(carried, NOTHING)  # per unit of traffic, at the broker that gives
+    mean = proportional.sum(axis=1) / np.maximum(carried.sum(axis=1), NOTHING)  # at the broker that takes
     moved: list[int] = []
     for source in np.argsort(-limits[at].share(), kind="stable").tolist():
         if limits[at].share()[source] <= limits[at].allowed:

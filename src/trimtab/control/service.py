@@ -1,18 +1,16 @@
-"""What people ask of the controller: its state, to pause, to plan now, to stop, to take back, to empty a broker."""
+"""Requests to the controller: status, pause and resume, plan now, stop a plan, roll back, empty a broker."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
 
 from trimtab.control import requests
 from trimtab.control.decide import NoPlan, decide
-from trimtab.control.plan import Plan, Step
-from trimtab.control.progress import MOVED, MOVING
 from trimtab.errors import BadInput, NoLeader
-from trimtab.fleet.protocol import coding
 from trimtab.fleet.protocol.admin_verbs import (
     ApplyMoves,
     ControllerStatus,
@@ -27,25 +25,26 @@ from trimtab.fleet.protocol.admin_verbs import (
     Stopped,
     StopPlan,
 )
-from trimtab.fleet.protocol.plans import PlanRecord
+from trimtab.fleet.protocol.plans import MOVED, MOVING, Step
+from trimtab.model.key import Key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from trimtab.control.controller import Controller
-    from trimtab.control.question import Question
     from trimtab.control.view import View
     from trimtab.fleet.operator.state import FleetState
+    from trimtab.fleet.protocol.plans import Question
     from trimtab.fleet.protocol.request import Handler
 
     Q = TypeVar("Q")
     R = TypeVar("R")
 
-LEAVE_S: Final = 900.0  # that a broker may take to be removed; then it is used again
+LEAVE_S: Final = 900.0  # a broker that is not removed within this time is used again
 
 
 class ControlService:
-    """Answers while ``controller`` leads."""
+    """Answers requests while ``controller`` leads."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -78,10 +77,9 @@ class ControlService:
             raise NoLeader("this controller does not lead any more; ask again")
 
     async def _status(self, _: GetStatus) -> ControllerStatus:
-        """At once, whatever else is going on."""
+        """Answered at once, also while the loop decides."""
         self._refuse_unless_leading()
-        state = self._controller.state() | {"leaving": sorted(self._controller.runner.loop.leaving)}
-        return coding.from_plain(state, ControllerStatus)
+        return self._controller.status()
 
     async def _pause(self, request: Pause) -> Paused:
         self._controller.paused = request.reason or "by hand"
@@ -102,9 +100,9 @@ class ControlService:
         return view, fleet
 
     def _refuse_if_busy(self) -> None:
-        if (doing := self._controller.runner.progress) is not None:
-            done, all_ = doing.count(MOVED), len(doing.plan.steps)
-            raise BadInput(f"plan {doing.plan.number} is under way, {done} of {all_} moved; stop it first")
+        if (progress := self._controller.runner.progress) is not None:
+            done, all_ = progress.count(MOVED), len(progress.plan.steps)
+            raise BadInput(f"plan {progress.plan.number} is under way, {done} of {all_} moved; stop it first")
 
     @property
     def _next_number(self) -> int:
@@ -115,7 +113,8 @@ class ControlService:
             self._refuse_if_busy()
         view, fleet = await self._fresh_view()
         question = requests.rebalance(self._next_number, time.time(), view, self._controller.settings, request)
-        return await self._decide(view, replace(question, unfit=_cordoned(view, fleet)), apply=request.apply)
+        question = msgspec.structs.replace(question, unfit=_cordoned(view, fleet))
+        return await self._decide(view, question, apply=request.apply)
 
     async def _empty(self, request: EmptyBroker) -> PlanReply:
         self._refuse_if_busy()
@@ -130,33 +129,34 @@ class ControlService:
                 return PlanReply(None, applied=False, why_not=f"no client, topic or link is placed at '{name}'")
             view, _ = await controller.fleet_view.look(leaving)
             if view is None:
-                others = [each for each in fleet.open() if each != name]
+                others = [broker for broker in fleet.open() if broker != name]
                 reasons = requests.leaves(name, request.reason)
-                plan = requests.by_number(time.time(), fleet.movable(), others, reasons)
-                assert plan is not None
-                return PlanReply(_record(await controller.begin_by_hand(plan)), applied=True)
+                plan = requests.by_number(time.time(), fleet.movable(), name.__eq__, others, reasons)
+                if plan is None:
+                    raise BadInput(f"no other broker takes the keys of '{name}': uncordon or add a broker first")
+                return PlanReply(await controller.begin_by_hand(plan), applied=True)
             question = requests.empty(self._next_number, time.time(), controller.settings, name, request.reason)
-            unfit = tuple(each for each in _cordoned(view, fleet) if each != name)
-            return await self._decide(view, replace(question, unfit=unfit), apply=True)
+            unfit = tuple(broker for broker in _cordoned(view, fleet) if broker != name)
+            return await self._decide(view, msgspec.structs.replace(question, unfit=unfit), apply=True)
         except BaseException:
             leaving.pop(name, None)
             raise
 
     async def _decide(self, view: View, question: Question, *, apply: bool) -> PlanReply:
         controller = self._controller
-        made = await asyncio.to_thread(decide, view, question)
+        decision = await asyncio.to_thread(decide, view, question)
         controller.refuse_if_another_leads()
-        if isinstance(made, NoPlan):
-            return PlanReply(None, applied=False, why_not=made.why)
-        applied = apply and bool(made.steps)
+        if isinstance(decision, NoPlan):
+            return PlanReply(None, applied=False, why_not=decision.why)
+        applied = apply and bool(decision.steps)
         if applied:
             controller.runner.loop.number = question.number
-            await controller.record.decided(view, question, made)
-            await controller.begin(made, by_hand=True)
-        return PlanReply(_record(made), applied=applied)
+            await controller.record.record_decision(view, question, decision)
+            await controller.begin(decision, by_hand=True)
+        return PlanReply(decision, applied=applied)
 
     async def _apply(self, request: ApplyMoves) -> PlanReply:
-        """One plan, with progress, stop and roll-back."""
+        """Apply a placement as one plan, with progress, stop and roll-back."""
         if request.apply:
             self._refuse_if_busy()
         view, fleet = await self._controller.fleet_view.look(self._controller.runner.loop.leaving)
@@ -168,42 +168,43 @@ class ControlService:
             if order.to not in fleet.alive:
                 raise BadInput(f"broker '{order.to}' is not alive; alive: {', '.join(fleet.alive) or 'none'}")
             if brokers[order.key] != order.to:
-                steps.append(Step(order.key, brokers[order.key], order.to))
+                steps.append(Step.of(order.key, brokers[order.key], order.to))
+        links = tuple(
+            Step.of(key, brokers.get(key, ""), link.broker)
+            for link in request.links
+            for key in [Key("link", link.topic, link.client)]
+        )
         reasons = requests.because("a placement is applied", request.reason)
-        plan = requests.by_hand(time.time(), view, tuple(steps), reasons, "apply")
-        if not request.apply or not steps:
-            return PlanReply(_record(plan), applied=False)
-        return PlanReply(_record(await self._controller.begin_by_hand(plan)), applied=True)
+        plan = requests.by_hand(time.time(), view, tuple(steps), reasons, "apply", links)
+        if not request.apply or not (steps or links):
+            return PlanReply(plan, applied=False)
+        return PlanReply(await self._controller.begin_by_hand(plan), applied=True)
 
     async def _roll_back(self, request: RollBack) -> PlanReply:
         self._refuse_if_busy()
-        (view, _), which, record = await self._fresh_view(), request.plan, self._controller.record
-        for number in [which] if which is not None else reversed(await record.numbers()):
-            known = await record.decision(number)
-            if known["plan"] and (known["outcome"] or {}).get("states"):
-                break
-        else:
-            raise BadInput("no plan has been carried out that could be taken back")
-        if not known["plan"] or not (known["outcome"] or {}).get("states"):
-            raise BadInput(f"decision {number} has moved nothing: there is nothing to take back")
-        plan = requests.back(time.time(), view, Plan.from_json(known["plan"]), known["outcome"], request.reason)
-        return PlanReply(_record(await self._controller.begin_by_hand(plan)), applied=True)
+        (view, fleet), wanted, record = await self._fresh_view(), request.plan, self._controller.record
+        brokers = fleet.routing().brokers
+        for number in [wanted] if wanted is not None else reversed(await record.numbers()):
+            decision = await record.decision(number)
+            plan, outcome = decision.plan, decision.outcome
+            if plan is not None and outcome is not None and (outcome.states or outcome.links):
+                back = requests.back(time.time(), view, brokers, plan, outcome, request.reason)
+                return PlanReply(await self._controller.begin_by_hand(back), applied=True)
+        if wanted is not None:
+            raise BadInput(f"decision {wanted} has moved nothing: there is nothing to take back")
+        raise BadInput("no plan has been carried out that could be taken back")
 
     async def _stop(self, request: StopPlan) -> Stopped:
         runner = self._controller.runner
-        doing, leaving = runner.progress, sorted(runner.loop.leaving)
-        if doing is None and not leaving:
+        progress, leaving = runner.progress, sorted(runner.loop.leaving)
+        if progress is None and not leaving:
             raise BadInput("no plan is under way")
-        if doing is not None:
-            doing.drop(request.reason or "stopped by hand")
+        if progress is not None:
+            progress.drop(request.reason or "stopped by hand")
         runner.loop.leaving.clear()  # brokers that were to be removed stay
         await self._controller.save()
-        moved, moving = (doing.count(name) if doing else 0 for name in (MOVED, MOVING))
-        return Stopped(doing.plan.number if doing else None, leaving, moved, moving)
-
-
-def _record(plan: Plan) -> PlanRecord:
-    return coding.from_plain(plan.as_json(), PlanRecord)
+        moved, moving = (progress.count(name) if progress else 0 for name in (MOVED, MOVING))
+        return Stopped(progress.plan.number if progress else None, leaving, moved, moving)
 
 
 def _cordoned(view: View, fleet: FleetState) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What an operator sets."""
+"""Settings of the controller."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Settings:
     period_s: float = 5.0  # between two looks
     alpha: float = 0.15  # spread of loads above which the fleet is uneven (Nguyen, DEBS'19, Algorithm 1)
     beta: float = 0.0  # mean load in bytes/s below which nothing is uneven
-    enough: float = 0.05  # spread below which the rest of a plan that the budget cut off is not planned again
+    enough: float = 0.05  # spread below which a plan that the budget cut off is not continued
     idle: float = 0.5  # share of the mean load below which a broker is idle
-    gather: float = 0.1  # share of all load that bringing common subscriptions together must save; 0: never
-    overload: float = 0.85  # share of any resource in use
-    messages: float | None = None  # messages/s of a broker that are too many, if set
-    patience: int = 2  # looks in a row that must find the same before anything moves
-    gain: float = 0.1  # share by which the spread must fall for a plan to be worth it, of 0.5 if it is less
-    budget: float = 0.5  # share of all keys (clients, topics, links) that may move
-    budget_s: float = 30.0  # within so long
-    cool_s: float = 60.0  # a key that moved stays for so long, twice as long each time it has moved
+    gather: float = 0.1  # share of all load that gathering common subscriptions must save; 0: never gather
+    overload: float = 0.85  # share of any resource in use above which a broker is full
+    messages: float | None = None  # messages/s above which a broker is full; None: no limit
+    patience: int = 2  # measurements in a row that must show the same finding before keys move
+    gain: float = 0.1  # share by which the spread (or 0.5, if the spread is less) must fall for a plan to be worth it
+    budget: float = 0.5  # share of all keys (clients, topics, links) that may move within budget_s
+    budget_s: float = 30.0  # window of the budget
+    cool_s: float = 60.0  # a key that moved stays for this long, twice as long after each move in a row
     latency_ms: float = 250.0  # p99 of deliveries above which fewer moves run at once
     seed: int = 0
     knobs: dict[str, bool | int | float | str | None] = field(default_factory=dict, hash=False)  # of the policy

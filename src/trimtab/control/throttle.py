@@ -1,6 +1,6 @@
 """How many moves run at once: one more while deliveries stay quick, half as many when they do not.
 
-Additive increase, multiplicative decrease, as in Cruise Control's executor, but by what subscribers feel.
+Additive increase, multiplicative decrease, as in Cruise Control's executor, driven by subscribers' delivery latency.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ class Throttle:
     at_once: int = FIRST
     _halved_at: float = -math.inf
 
-    def told(self, latency_ms: float, measured_at: float) -> int:
-        """The p99 of deliveries, as of a measurement; how many may run now. The same measurement halves it once."""
+    def adjust(self, latency_ms: float, measured_at: float) -> int:
+        """Adjust to the p99 of deliveries in a measurement. Returns how many moves may run at once.
+
+        One measurement halves that number at most once.
+        """
         if latency_ms > self.limit_ms:
             if measured_at != self._halved_at:
                 self.at_once, self._halved_at = max(FEWEST, self.at_once // 2), measured_at

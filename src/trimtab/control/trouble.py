@@ -1,58 +1,58 @@
-"""Brokers that died, or to which moves failed: no key goes there for a while, longer each time."""
+"""Brokers that died or refused moves: they get no keys for a while, longer after each incident."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from trimtab.control.memory import Incidents
 from trimtab.control.move_memory import FORGET
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trimtab.control.settings import Settings
 
-LONG: Final = 8  # periods that a broker must be alive before it is used, if it keeps dying
-
-
-@dataclass(slots=True)
-class _Record:
-    times: int = 0
-    last: float = 0.0
-    until: float = 0.0  # no key goes there before this
+LONG: Final = 8  # the most periods that a broker which keeps dying must stay alive before it gets keys
 
 
 @dataclass(slots=True)
 class Trouble:
     settings: Settings
-    _records: dict[str, _Record] = field(default_factory=dict)
+    _incidents: dict[str, Incidents] = field(default_factory=dict)
 
     def died(self, broker: str, now: float) -> None:
         self._add(broker, now, math.inf)
 
     def returned(self, broker: str, now: float) -> None:
-        """It is used after a period, after twice as long the second time, and so on."""
-        if (known := self._records.get(broker)) is not None:
-            known.until = now + self.settings.period_s * min(LONG, 2 ** (known.times - 1))
+        """Use the broker again after one period; after two the second time, four the third, up to ``LONG``."""
+        if (incidents := self._incidents.get(broker)) is not None:
+            incidents.until = now + self.settings.period_s * min(LONG, 2 ** (incidents.times - 1))
 
     def failed(self, broker: str, now: float) -> bool:
-        """Moves there failed; whether that is news."""
-        known = self._records.get(broker, _Record())
-        if now < known.until:
+        """Moves to the broker failed. Returns False if the broker is already being avoided."""
+        incidents = self._incidents.get(broker, Incidents())
+        if now < incidents.until:
             return False
-        self._add(broker, now, self.settings.cool_s * 2**known.times)
+        self._add(broker, now, self.settings.cool_s * 2**incidents.times)
         return True
 
     def until(self, broker: str) -> float:
-        return self._records.get(broker, _Record()).until
+        return self._incidents.get(broker, Incidents()).until
 
     def _add(self, broker: str, now: float, for_s: float) -> None:
-        known = self._records.setdefault(broker, _Record())
-        if now - known.last > FORGET * self.settings.cool_s:
-            known.times = 0
-        known.times, known.last, known.until = known.times + 1, now, now + for_s
+        incidents = self._incidents.setdefault(broker, Incidents())
+        if now - incidents.last > FORGET * self.settings.cool_s:
+            incidents.times = 0
+        incidents.times, incidents.last, incidents.until = incidents.times + 1, now, now + for_s
 
-    def as_json(self, now: float) -> dict[str, Any]:
-        return {name: [r.times, r.last, min(r.until, now + 1e9)] for name, r in self._records.items()}
+    def stored(self, now: float) -> dict[str, Incidents]:
+        """JSON has no infinity: a dead broker is avoided for a very long time instead."""
+        return {
+            name: Incidents(incidents.times, incidents.last, min(incidents.until, now + 1e9))
+            for name, incidents in self._incidents.items()
+        }
 
-    def restore(self, values: dict[str, Any]) -> None:
-        self._records = {name: _Record(*each) for name, each in values.items()}
+    def restore(self, stored: Mapping[str, Incidents]) -> None:
+        self._incidents = dict(stored)

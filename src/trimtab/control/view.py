@@ -1,13 +1,12 @@
-"""What the controller decides on: the workload as it was measured, and the broker of every key now.
+"""The controller's view of the fleet: the measured workload, and the present broker of every key.
 
-Loads are computed from the rates of topics and the placement of keys, by the same functions as the judge's. Rates do
-not depend on who is where, so a key that has just moved counts at its new broker, however old the measurement: no
-average of a broker's load has to catch up first. (Pulsar's shedders decide on such averages and shed again what they
-have shed already, PIP-364.)
+Loads are computed from the rates of topics and the placement of keys, by the judge's functions. Rates do not depend on
+the placement. So a key that has just moved counts at its new broker, however old the measurement, and no average of a
+broker's load has to catch up first. (Pulsar's shedders decide on such averages and shed the same load twice, PIP-364.)
 
-Policies are asked a question of the client family in which the keys are the clients. A client subscribes to the topics
-that it subscribes to. What a key takes at its broker whatever else is there (a whole topic, a publisher's messages) is
-a topic of its own, which nobody shares. So every policy of the family places topics and links, too.
+Policies get a problem of the client family in which the keys are the clients. A key of a client has that client's
+subscriptions. Load that a key causes whatever else its broker carries (a whole topic, a publisher's messages) is a
+private topic of that key. So every policy of the family places topics and links, too.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ class View:
     keys: tuple[Key, ...]
     brokers: Ids
     current: Rows  # (keys,) row in brokers, UNPLACED where a key's broker is not alive
-    owner: Rows  # (L,) key of every link of the snapshot, -1 where it belongs to none
-    fixed: Rows  # (L,) broker of links that belong to no key and are carried all the same, UNPLACED of others
+    owner: Rows  # (L,) key of every link of the snapshot, -1 for a link without a key
+    fixed: Rows  # (L,) broker of links that have a broker but no key, UNPLACED for all others
     whole: NDArray[np.bool_]  # (K,) topics that are placed as a whole
 
     @classmethod
     def of(cls, snapshot: Snapshot, routing: RoutingTable, alive: Collection[str]) -> View:
-        """``routing`` has all keys that count, measured or not."""
+        """The view of a measurement. ``routing`` has all keys that count, measured or not."""
         brokers = Ids(sorted(alive), table="brokers")
         rows = {name: row for row, name in enumerate(brokers)}
         keys = tuple(sorted(routing.brokers, key=lambda key: (ORDER[key.unit], *key)))
@@ -90,7 +89,7 @@ class View:
         return self.routing.broker_of(key)
 
     def placed(self, changes: Mapping[Key, str]) -> Rows:
-        """The placement if these keys were at these brokers; unknown keys and brokers are passed over."""
+        """The placement if these keys were at these brokers. Unknown keys and brokers are ignored."""
         then, brokers = self.current.copy(), {name: row for row, name in enumerate(self.brokers)}
         for key, broker in changes.items():
             if key in self.rows and broker in brokers:
@@ -99,9 +98,9 @@ class View:
 
     @property
     def workload(self) -> Workload:
-        """The workload as it was measured, with the brokers that are alive."""
-        known = self.snapshot.workload
-        return Workload(known.topics, known.clients, self._brokers(), known.links)
+        """The measured workload with the brokers that are alive."""
+        measured = self.snapshot.workload
+        return Workload(measured.topics, measured.clients, self._brokers(), measured.links)
 
     # Loads.
 
@@ -123,7 +122,7 @@ class View:
     def load(self, placement: Rows | None = None) -> Load:
         """Data/s in and out of every broker's server, with this placement instead of the present one."""
         wire = self.data.wire(self.carriers(placement), len(self.brokers))
-        return Load(wire.total + self.own, self.problem.speed)
+        return Load(wire.total + self.own + self._requests_at(placement), self.problem.speed)
 
     def messages(self, placement: Rows | None = None) -> Load:
         """Messages/s of topics in and out of every broker's server."""
@@ -132,8 +131,22 @@ class View:
 
     @cached_property
     def own(self) -> Floats:
-        """(B,) data/s of requests and reports between the fleet's processes, as measured; it moves with no key."""
-        return np.array([self.usage[name].own if name in self.usage else 0.0 for name in self.brokers])
+        """(B,) data/s of requests and reports between the fleet's processes, as measured, that moves with no key."""
+        measured = np.array([self.usage[name].own if name in self.usage else 0.0 for name in self.brokers])
+        return np.asarray(measured - self._requests_at(None))
+
+    @cached_property
+    def requests(self) -> Floats:
+        """(keys,) data/s of a client's requests and reports, which move with it: the same for all clients, since it
+        depends on neither the placement nor, by much, on the client."""
+        clients = np.fromiter((key.unit == "client" for key in self.keys), bool, len(self.keys))
+        total = sum(self.usage[name].clients for name in self.brokers if name in self.usage)
+        return np.where(clients, total / max(int(clients.sum()), 1), 0.0)
+
+    def _requests_at(self, placement: Rows | None) -> Floats:
+        rows = self.current if placement is None else placement
+        placed = rows != UNPLACED
+        return np.bincount(rows[placed], weights=self.requests[placed], minlength=len(self.brokers)).astype(np.float64)
 
     @cached_property
     def processing(self) -> Floats:
@@ -148,39 +161,41 @@ class View:
         return amount + np.bincount(self.owner[row], weights=cores, minlength=len(self.keys))
 
     def measured(self) -> Load | None:
-        """What the brokers themselves report, if all of them do."""
+        """Loads by the brokers' own reports, if all of them report."""
         reported = [self.usage.get(name) for name in self.brokers]
-        if not reported or any(each is None for each in reported):
+        if not reported or any(usage is None for usage in reported):
             return None
-        return Load(np.array([each.data for each in reported if each is not None]), self.problem.speed)
+        return Load(np.array([usage.data for usage in reported if usage is not None]), self.problem.speed)
 
-    # The question for policies.
+    # The problem for policies.
 
     @cached_property
     def problem(self) -> Problem:
-        """The present placement included. A key whose broker is not alive is unplaced."""
+        """The problem with the present placement. A key whose broker is not alive is unplaced."""
         return self._problem(self.data)
 
     @cached_property
     def problem_in_messages(self) -> Problem:
-        """The same with messages for data: each counts alike, however long it is."""
+        """The same problem in messages instead of bytes."""
         return self._problem(self.in_messages)
 
     def _problem(self, traffic: Traffic) -> Problem:
-        known = self.snapshot.workload
-        links = known.links
+        measured = self.snapshot.workload
+        links = measured.links
         own = traffic.own(self.owner, self.carriers(), len(self.keys), self.whole)
+        if traffic is self.data:
+            own = own + self.requests
         private = np.flatnonzero(own > 0.0).astype(np.int32)
         shared = np.flatnonzero((links.role != PUB) & (self.owner >= 0) & ~self.whole[links.topic])
-        topic = np.concatenate([links.topic[shared], len(known.topics) + np.arange(len(private), dtype=np.int32)])
+        topic = np.concatenate([links.topic[shared], len(measured.topics) + np.arange(len(private), dtype=np.int32)])
         # A topic that one client subscribes to takes its rate twice, once in and once out.
         rate = np.concatenate([traffic.delivered, own[private] / 2.0])
-        names = [*known.topics.ids, *(f"of {self.keys[row]}" for row in private.tolist())]
+        names = [*measured.topics.ids, *(f"of {self.keys[row]}" for row in private.tolist())]
         others = {
             spec.name: np.concatenate([values, np.zeros(len(private))])
             for spec in columns_of(Topics)
             if spec.name not in ("rate", "size_bytes", "out_rate", "out_bytes", "relayed", "taps")
-            and (values := getattr(known.topics, spec.name)) is not None
+            and (values := getattr(measured.topics, spec.name)) is not None
         }
         workload = Workload(
             Topics(Ids(names, table="topics"), rate, **others), self._clients(), self._brokers(),
@@ -189,30 +204,30 @@ class View:
         return Problem(workload, "client", current=Placement("client", self.current))
 
     def _brokers(self) -> Brokers:
-        """One that was never measured has the mean of the others' strength."""
-        known = self.snapshot.workload.brokers
-        rows = known.ids.find(self.brokers.arrow)
+        """Columns of the brokers. A broker that was never measured gets the mean strength of the others."""
+        measured = self.snapshot.workload.brokers
+        rows = measured.ids.find(self.brokers.arrow)
         columns: dict[str, Any] = {}
-        for name in known.present()[1:]:
-            values = getattr(known, name)
+        for name in measured.present()[1:]:
+            values = getattr(measured, name)
             if name in STRENGTH or (rows >= 0).all():
                 mean = float(values.mean()) if len(values) else 0.0
                 columns[name] = [mean if row < 0 else values[row] for row in rows.tolist()]
         return Brokers(self.brokers, **columns)
 
     def _clients(self) -> Clients:
-        """Keys by name; with positions where all of them are clients that have one."""
-        known = self.snapshot.workload.clients
+        """Keys as clients, by name; with the clients' columns if every key is a measured client."""
+        measured = self.snapshot.workload.clients
         ids = Ids([key.client if key.unit == "client" else str(key) for key in self.keys], table="clients")
-        rows = known.ids.find(ids.arrow)
+        rows = measured.ids.find(ids.arrow)
         columns: dict[str, Any] = {}
-        if len(known) and (rows >= 0).all() and all(key.unit == "client" for key in self.keys):
-            columns = {name: getattr(known, name)[rows] for name in known.present()[1:]}
+        if len(measured) and (rows >= 0).all() and all(key.unit == "client" for key in self.keys):
+            columns = {name: getattr(measured, name)[rows] for name in measured.present()[1:]}
         return Clients(ids, **columns)
 
 
 def _fixed(snapshot: Snapshot, brokers: Mapping[str, int]) -> Rows:
-    """Links of plain NATS and MQTT clients, which stay at the broker they have connected to."""
+    """Broker of the links of plain NATS and MQTT clients, which stay at the broker they are connected to."""
     links = snapshot.workload.links
     fixed = np.full(len(links), UNPLACED, np.int32)
     stock = {f"{STOCK}{name}": row for name, row in brokers.items()}

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 
     T = TypeVar("T")
     F = TypeVar("F", bound=asyncio.Future[Any])
 
 log = logging.getLogger("trimtab.tasks")
-AGAIN_S: Final = 1.0  # between two cancellations of the same task; the time it has for its own clean-up
-WITHIN_S: Final = 4.0  # limit of the whole; less than the supervisor waits before it kills a process
+AGAIN_S: Final = 1.0  # interval of cancellations of the same task; its time for its own clean-up
+WITHIN_S: Final = 4.0  # limit of all cancellations; less than the supervisor waits before it kills a process
 ROUNDS: Final = 3  # attempts to end background tasks, which may start others while they end
 LISTED: Final = 20  # lines in a description of pending tasks
 
@@ -34,11 +34,11 @@ async def end(*tasks: asyncio.Future[Any], within_s: float = WITHIN_S, again_s: 
     A task that fails while it is ended is logged, and so is one that has not ended within the limit. A task that was
     done before keeps its result or exception for its owner.
     """
-    running = [each for each in tasks if not each.done()]
+    running = [task for task in tasks if not task.done()]
     await _cancel(running, within_s, again_s)
-    for each in running:
-        if each.done() and not each.cancelled() and (error := each.exception()) is not None:
-            log.error("%s failed while it was ended: %r", _name(each), error)
+    for task in running:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s failed while it was ended: %r", _name(task), error)
 
 
 async def within(limit_s: float, work: Awaitable[T]) -> T:
@@ -66,7 +66,7 @@ async def happens(event: asyncio.Event, within_s: float) -> bool:
 
 async def run_until(stop: asyncio.Event, *work: Coroutine[Any, Any, None]) -> None:
     """Run all of ``work`` until ``stop`` is set or the first one ends; then end the others and raise its exception."""
-    running = [asyncio.create_task(each, name=getattr(each, "__qualname__", None)) for each in work]
+    running = [asyncio.create_task(coroutine, name=getattr(coroutine, "__qualname__", None)) for coroutine in work]
     stopping = asyncio.create_task(stop.wait(), name="stop")
     try:
         done, _ = await asyncio.wait([*running, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -90,14 +90,15 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 class Background:
-    """Tasks that nobody awaits: kept until they are done, failures logged, ended together."""
+    """Tasks without an awaiting caller: kept until they are done, failures logged, ended together."""
 
-    __slots__ = ("_log", "_owner", "_tasks")
+    __slots__ = ("_log", "_once", "_owner", "_tasks")
 
     def __init__(self, owner: str, log: logging.Logger) -> None:
         self._owner = owner
         self._log = log
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._once: dict[Hashable, asyncio.Task[Any]] = {}
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -105,13 +106,20 @@ class Background:
         task.add_done_callback(self._ended)
         return task
 
+    def start_once(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Hashable) -> None:
+        """Start ``work(*arguments)``, unless a task that was started by the same call still runs."""
+        key = (work, *arguments)
+        if key not in self._once:
+            self._once[key] = task = self.start(work(*arguments))
+            task.add_done_callback(lambda _: self._once.pop(key))
+
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("%s: %r", self._owner, error)
 
     async def end(self) -> None:
-        """End them all, and those that they start meanwhile."""
+        """End all tasks, and the tasks that they start meanwhile."""
         for _ in range(ROUNDS):
             if not self._tasks or await _cancel(self._tasks, WITHIN_S, AGAIN_S):
                 break
@@ -119,16 +127,16 @@ class Background:
 
 async def _cancel(tasks: Iterable[F], within_s: float, again_s: float) -> set[F]:
     """Cancel tasks until all are done. Return those that are not done within the limit."""
-    left = {each for each in tasks if not each.done() and each is not asyncio.current_task()}
+    left = {task for task in tasks if not task.done() and task is not asyncio.current_task()}
     rounds = max(1, math.ceil(within_s / again_s))
     for _ in range(rounds):
         if not left:
             break
-        for each in left:
-            each.cancel()
+        for task in left:
+            task.cancel()
         _, left = await asyncio.wait(left, timeout=min(again_s, within_s))
-    for each in left:
-        log.error("%s was cancelled %d times and has not ended; it waits at %s", _name(each), rounds, where(each))
+    for task in left:
+        log.error("%s was cancelled %d times and has not ended; it waits at %s", _name(task), rounds, where(task))
     return left
 
 

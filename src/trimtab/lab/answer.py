@@ -11,7 +11,7 @@ from trimtab.clock import Deadline
 from trimtab.lab.worlds.maxdata import MaxData
 from trimtab.lab.worlds.reloc import RelocField
 from trimtab.model.problem import Problem
-from trimtab.place.client.delays import refuse_what_never_fits
+from trimtab.place.client.delays import refuse_insufficient_storage
 from trimtab.place.judge import judge
 from trimtab.place.knobs import knobs as knobs_of
 from trimtab.place.registry import family_bound, find_family, policy_with
@@ -52,7 +52,7 @@ class Answer:
         return self.judgement.feasible and self.bound.proves(self.achieved)
 
     def gap(self, bound: Bound | None = None) -> float:
-        """The distance between the bound and its figure, as a share of the bound."""
+        """The distance between the bound and the answer's figure, as a share of the bound."""
         return (bound or self.bound).gap(self.achieved)
 
     def as_json(self) -> dict[str, Any]:
@@ -73,13 +73,13 @@ class Answer:
 
 
 def ask(name: str, problem: Problem, *, time_limit_s: float | None = None, **knobs: Any) -> Answer:
-    """Let the policy ``family/name`` answer, with those of ``knobs`` that it has.
+    """Run the policy ``family/name`` on the problem. Knobs that the policy does not have are ignored.
 
-    Compiling its kernels is not counted in ``seconds``.
+    ``seconds`` of the answer does not include the compilation of kernels.
     """
     warm_up(name)
     if knobs.get("objective") in ("delay", "both"):
-        refuse_what_never_fits(problem)
+        refuse_insufficient_storage(problem)
     stop = Deadline(time_limit_s) if time_limit_s is not None else NO_LIMIT
     start = time.perf_counter()
     placement = policy_with(name, stop=stop, **knobs).place(problem)
@@ -92,10 +92,10 @@ def ask(name: str, problem: Problem, *, time_limit_s: float | None = None, **kno
 
 @cache
 def warm_up(name: str) -> None:
-    """Compile every kernel of a policy, or load it from disk: by a small problem, and the policy's own warm-up."""
+    """Compile every kernel of a policy, or load it from disk: with a small problem and the policy's own warm-up."""
     family = name.split("/")[0]
-    asked = policy_with(name, effort=0.01)
+    policy = policy_with(name, effort=0.01)
     problem = Problem(SMALL[family].make(0), find_family(family).unit)
-    asked.place(problem)
-    if hasattr(asked, "warm_up"):
-        asked.warm_up(problem)
+    policy.place(problem)
+    if hasattr(policy, "warm_up"):
+        policy.warm_up(problem)

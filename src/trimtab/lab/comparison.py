@@ -23,11 +23,11 @@ QUESTIONS: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Answers in the order asked, held against the tightest bound that any of them proved."""
+    """Answers in the order of the policies given, and the tightest bound that any of them proved."""
 
     problem: Problem
     answers: tuple[Answer, ...]
-    refused: dict[str, str]  # policy -> why it did not answer
+    refused: dict[str, str]  # policy -> reason why it gave no answer
 
     @property
     def bound(self) -> Bound:
@@ -54,9 +54,9 @@ def compare(
     time_limit_s: float | None,
     started: Callable[[str], None] = lambda name: None,
 ) -> Comparison:
-    """Ask every policy that ``knobs`` names, with its knobs.
+    """Run every policy that ``knobs`` names, with its knobs.
 
-    A policy that finds the problem too large, or a column missing, is left out, with its reason.
+    A policy is left out, with the reason, if the problem is too large for it or lacks a column that it needs.
     """
     answers, refused = [], {}
     for name, own in knobs.items():

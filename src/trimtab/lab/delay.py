@@ -1,7 +1,7 @@
 """Emulated distance between sites: TCP proxies that delay every byte.
 
-They run in a process of their own, so that a busy experiment does not add to the delays; a line of JSON on its
-standard input changes a delay while connections are open. Loss and congestion are not emulated.
+The proxies run in a process of their own, so that a busy experiment does not add to the delays. A line of JSON on the
+standard input of that process changes a delay while connections are open. Loss and congestion are not emulated.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = "127.0.0.1"
 TICK_S: Final = 0.0005  # data due within this time is sent at once
-MOST_HELD: Final = 64 << 20  # bytes in flight in one direction at which reading stops, as with a full pipe
+MOST_HELD: Final = 64 << 20  # most bytes in flight in one direction; beyond that, reading stops, as with a full pipe
 
 
 class Delays:
-    """The proxies of one experiment. ``addresses`` says where to connect instead of the real listeners."""
+    """The proxies of one experiment. ``addresses`` maps each link to the address of its proxy."""
 
     def __init__(self, links: Mapping[str, tuple[str, float]]) -> None:
-        """``links``: name -> (host:port behind it, one-way delay in ms)."""
+        """``links``: name -> (host:port of the real listener, one-way delay in ms)."""
         ports = free_ports(LOOPBACK, len(links))
         self.addresses = {name: f"{LOOPBACK}:{port}" for name, port in zip(links, ports, strict=True)}
         self._links = {name: [port, *link] for port, (name, link) in zip(ports, links.items(), strict=True)}
@@ -40,7 +40,7 @@ class Delays:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout is not None
-        self._process.stdout.readline()  # wait until it listens
+        self._process.stdout.readline()  # wait until the proxies listen
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,7 +100,7 @@ class _End(asyncio.Protocol):
         self._other: _End | None = None
         self._held: deque[tuple[float, bytes]] = deque()  # (send time, data); empty data means end of stream
         self._size = 0
-        self._last = 0.0
+        self._last = 0.0  # send time of the newest data
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 

@@ -1,9 +1,9 @@
-"""The emergency application, live: a simulated city on a running fleet, and the delay of its notifications.
+"""The emergency application live: a simulated city on a running fleet, and the delay of its notifications.
 
 Each SDK client acts for a group of people, as a gateway would. The delay is measured from a report's publication to its
 arrival at a subscriber. It consists of the wait for the next execution, half of the channel's period on average, and
 the time that the pipeline and the fleet take. Where the result of a subscription depends on its parameters alone, the
-expected rows are computed here again, and missing and repeated rows are counted.
+expected rows are computed here as well, and missing and repeated rows are counted.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ SUMS: Final = "counts_around"
 
 
 @dataclass(slots=True)
-class Heard:
-    """Results of one channel at all clients together."""
+class ChannelFigures:
+    """The figures of one channel, over the results of all clients."""
 
     period_s: float
     people: int = 0  # subscriptions of people
-    backend: int = 0  # distinct subscriptions, which the pipeline answers
+    backend: int = 0  # distinct subscriptions in the pipeline
     executions: set[int] = field(default_factory=set)
     results: int = 0
-    came_s: list[float] = field(default_factory=list)  # arrival time of each row, since the start
+    arrival_s: list[float] = field(default_factory=list)  # arrival time of each row, since the start
     delay_s: list[float] = field(default_factory=list)  # delay of each row after its report
-    expected: int | None = None  # matches of reports and subscriptions, where that can be known
+    expected: int | None = None  # matches of reports and subscriptions, where parameters alone determine them
     missing: int = 0
     repeated: int = 0
 
@@ -92,7 +92,7 @@ class Outcome:
     clients: int
     seed: int
     seconds: float  # time during which reports are published
-    channels: dict[str, Heard]
+    channels: dict[str, ChannelFigures]
     phase: str = "connecting"
     elapsed_s: float = 0.0  # of ``seconds``
     positions: int = 0  # published
@@ -102,7 +102,7 @@ class Outcome:
         return {
             "people": self.people, "clients": self.clients, "seed": self.seed, "seconds": self.seconds,
             "positions": self.positions, "reports": self.reports,
-            "channels": {name: heard.as_json() for name, heard in self.channels.items()},
+            "channels": {name: figures.as_json() for name, figures in self.channels.items()},
         }  # fmt: skip
 
 
@@ -115,28 +115,28 @@ async def run(
         raise BadKnob("emergency", "seconds", seconds, "more than zero, and finite")
     city = City(seed, people)
     home = Path(fleet_home)
-    brokers, known = await _fleet(home)
+    brokers, rows = await _fleet(home)
     for name in CHANNELS:
-        if name not in known:
+        if name not in rows:
             raise BadInput(f"the fleet in {home} has no channel '{name}'; start it with: trimtab up --app {MANIFEST}")
     groups = [range(first, min(first + GROUP, people)) for first in range(0, people, GROUP)]
-    channels = {name: Heard(known[name].period_s) for name in CHANNELS}
+    channels = {name: ChannelFigures(rows[name].period_s) for name in CHANNELS}
     outcome = Outcome(people, len(groups), seed, seconds, channels)
     async with contextlib.AsyncExitStack() as stack:
-        telling = asyncio.create_task(_tell(outcome, report))
-        stack.push_async_callback(tasks.end, telling)
+        reporting = asyncio.create_task(_report_progress(outcome, report))
+        stack.push_async_callback(tasks.end, reporting)
         clients = [
-            await stack.enter_async_context(connect(home, name=f"emergency-{at}", home=brokers[at % len(brokers)]))
-            for at in range(len(groups))
+            await stack.enter_async_context(connect(home, name=f"emergency-{row}", home=brokers[row % len(brokers)]))
+            for row in range(len(groups))
         ]
-        pairs = [_Group(client, who) for client, who in zip(clients, groups, strict=True)]
-        await _Live(city, outcome, pairs, {name: known[name].parameters for name in CHANNELS}).run()
+        pairs = [_Group(client, members) for client, members in zip(clients, groups, strict=True)]
+        await _Simulation(city, outcome, pairs, {name: rows[name].parameters for name in CHANNELS}).run()
     report(outcome)
     return outcome
 
 
 async def _fleet(home: Path) -> tuple[list[str], dict[str, ChannelRow]]:
-    """Brokers that are up, and channels."""
+    """Brokers that are up, and channels by name."""
     async with Operator.open(home) as operator:
         alive, channels = await operator.alive(), await operator.channels()
     if not alive:
@@ -144,14 +144,14 @@ async def _fleet(home: Path) -> tuple[list[str], dict[str, ChannelRow]]:
     return sorted(alive), {row.channel: row for row in channels}
 
 
-async def _tell(outcome: Outcome, report: Callable[[Outcome], None]) -> None:
+async def _report_progress(outcome: Outcome, report: Callable[[Outcome], None]) -> None:
     while True:
         report(outcome)
         await asyncio.sleep(1.0)
 
 
 @dataclass(slots=True, eq=False)
-class _Wanted:
+class _Subscription:
     """A subscription of one client on behalf of one or more of its people."""
 
     channel: str
@@ -165,20 +165,20 @@ class _Group:
     """A group of people and the client that acts for them."""
 
     client: Client
-    who: range
-    wanted: dict[str, _Wanted] = field(default_factory=dict)  # by the subscription's id
-    made: list[ChannelSubscription] = field(default_factory=list)
+    people: range
+    subscriptions: dict[str, _Subscription] = field(default_factory=dict)  # by the subscription's id
+    open: list[ChannelSubscription] = field(default_factory=list)  # the client's subscriptions in the fleet
 
 
-class _Live:
+class _Simulation:
     def __init__(
         self, city: City, outcome: Outcome, groups: list[_Group], parameters: dict[str, dict[str, str]]
     ) -> None:
         self._city = city
         self._outcome = outcome
         self._groups = groups
-        self._parameters = parameters  # of each channel
-        self._run = f"{time.time_ns() // 1_000_000:x}"  # tells this run's reports from others'
+        self._parameters = parameters  # channel -> its parameters
+        self._run = f"{time.time_ns() // 1_000_000:x}"  # id that marks the reports of this run
         self._published: list[tuple[str, str, float, float]] = []  # id, kind, lat, lon
         self._began = float("inf")  # when the first report was published
 
@@ -194,7 +194,7 @@ class _Live:
             await asyncio.gather(*(self._subscribe(group) for group in self._groups))
             self._count_subscriptions()
             outcome.phase = "running"
-            await self._live()
+            await self._publish()
             outcome.phase = "waiting for the last executions"
             await self._drill(first)
             await asyncio.sleep(SETTLE_S)
@@ -218,57 +218,61 @@ class _Live:
         values = {"user": name, "kind": name, **place, "km": 1.0, "severity": 1, "least": 1}
         began, missing = time.time(), set(self._parameters)
 
-        def came(result: Result) -> None:
-            if any(_age(each, began) < 0.0 for each in result.rows):
+        def on_result(result: Result) -> None:
+            if any(_age(reported, began) < 0.0 for reported in result.rows):
                 missing.discard(result.channel)
 
-        made = await client.subscribe_channels(
-            [(channel, came, {each: values[each] for each in known}) for channel, known in self._parameters.items()]
+        subscriptions = await client.subscribe_channels(
+            [
+                (channel, on_result, {name: values[name] for name in names})
+                for channel, names in self._parameters.items()
+            ]
         )
         try:
             while missing:
                 if time.time() > began + PATIENCE_S:
                     raise Unreachable(
-                        f"nothing came from {', '.join(sorted(missing))} within {PATIENCE_S:g} s: is the pipeline "
+                        f"no result of {', '.join(sorted(missing))} came within {PATIENCE_S:g} s: is the pipeline "
                         f"running? trimtab up --app {MANIFEST}"
                     )
                 await asyncio.sleep(1.0)
                 await client.publish(POSITIONS, json.dumps({"user": name, **place, "at": _now()}))
                 await client.publish(REPORTS, json.dumps(row | {"at": _now()}))
         finally:
-            await client.unsubscribe_channels(made)
+            await client.unsubscribe_channels(subscriptions)
 
     async def _subscribe(self, group: _Group) -> None:
-        for person in group.who:
+        for person in group.people:
             for channel, params in self._city.subscriptions(person):
                 self._outcome.channels[channel].people += 1
-                group.wanted.setdefault(subscription_id(channel, params), _Wanted(channel, params))
-        asked = [(each.channel, self._receiver(each), each.params) for each in group.wanted.values()]
-        group.made = await group.client.subscribe_channels(asked)
+                group.subscriptions.setdefault(subscription_id(channel, params), _Subscription(channel, params))
+        requests = [(row.channel, self._receiver(row), row.params) for row in group.subscriptions.values()]
+        group.open = await group.client.subscribe_channels(requests)
 
     def _count_subscriptions(self) -> None:
-        different = {identity: each.channel for group in self._groups for identity, each in group.wanted.items()}
-        for channel in different.values():
+        channels = {identity: row.channel for group in self._groups for identity, row in group.subscriptions.items()}
+        for channel in channels.values():
             self._outcome.channels[channel].backend += 1
 
     async def _leave(self, group: _Group) -> None:
         """Unsubscribe: a named client keeps its subscriptions, and the pipeline would go on answering them."""
-        await group.client.unsubscribe_channels(group.made)
+        await group.client.unsubscribe_channels(group.open)
 
-    # Meanwhile.
+    # Publications and results.
 
-    async def _live(self) -> None:
+    async def _publish(self) -> None:
+        """Publish positions and reports for the time of the run."""
         outcome, city = self._outcome, self._city
         clock, began = asyncio.get_running_loop().time, asyncio.get_running_loop().time()
         self._began = time.time()
-        then_s, told = 0.0, 0
+        then_s, turn = 0.0, 0
         while then_s < outcome.seconds:
             await asyncio.sleep(TICK_S)
             now_s = min(clock() - began, outcome.seconds)
             upto = int(now_s / POSITION_S * outcome.people)  # people publish in turn
-            await self._publish_positions(now_s - then_s, range(told, upto))
+            await self._publish_positions(now_s - then_s, range(turn, upto))
             await self._publish_reports(city.reports(then_s, now_s))
-            then_s, told = now_s, upto
+            then_s, turn = now_s, upto
             outcome.elapsed_s = now_s
         await asyncio.gather(*(group.client.flush() for group in self._groups))
 
@@ -282,36 +286,36 @@ class _Live:
             self._outcome.positions += 1
 
     async def _publish_reports(self, reports: Iterable[Any]) -> None:
-        for each in reports:
+        for report in reports:
             number = len(self._published)
             row = {
-                "id": f"{self._run}-{number}", "kind": each.kind, "lat": each.lat, "lon": each.lon,
-                "severity": each.severity, "at": _now(), "text": each.text,
+                "id": f"{self._run}-{number}", "kind": report.kind, "lat": report.lat, "lon": report.lon,
+                "severity": report.severity, "at": _now(), "text": report.text,
             }  # fmt: skip
-            self._published.append((row["id"], each.kind, each.lat, each.lon))
+            self._published.append((row["id"], report.kind, report.lat, report.lon))
             await self._groups[number % len(self._groups)].client.publish(REPORTS, json.dumps(row))
             self._outcome.reports += 1
 
-    def _receiver(self, wanted: _Wanted) -> Callable[[Result], None]:
-        heard = self._outcome.channels[wanted.channel]
+    def _receiver(self, subscription: _Subscription) -> Callable[[Result], None]:
+        figures = self._outcome.channels[subscription.channel]
 
-        def came(result: Result) -> None:
+        def on_result(result: Result) -> None:
             now = time.time()
-            # A client that reconnects under its name gets results it has missed; those are not of this run.
+            # A client that reconnects under its name gets results that it missed; these belong to an earlier run.
             own = [row for row in result.rows if _age(row, self._began) <= 0.0]
             if not own:
                 return
-            heard.executions.add(result.execution)
-            heard.results += 1
+            figures.executions.add(result.execution)
+            figures.results += 1
             for row in own:
-                heard.came_s.append(now - self._began)
-                heard.delay_s.append(_age(row, now))
+                figures.arrival_s.append(now - self._began)
+                figures.delay_s.append(_age(row, now))
                 if "id" in row:
-                    wanted.ids[row["id"]] += 1
-                elif wanted.channel == SUMS:
-                    wanted.sum += row["reports"]
+                    subscription.ids[row["id"]] += 1
+                elif subscription.channel == SUMS:
+                    subscription.sum += row["reports"]
 
-        return came
+        return on_result
 
     # The audit.
 
@@ -319,28 +323,28 @@ class _Live:
         if not self._published:
             return
         ids, kinds, lat, lon = (np.array(column) for column in zip(*self._published, strict=True))
-        for wanted in (each for group in self._groups for each in group.wanted.values()):
-            heard, params = self._outcome.channels[wanted.channel], wanted.params
-            heard.repeated += wanted.ids.total() - len(wanted.ids)
-            if wanted.channel not in (*BY_KIND, *BY_PLACE):
+        for subscription in (row for group in self._groups for row in group.subscriptions.values()):
+            figures, params = self._outcome.channels[subscription.channel], subscription.params
+            figures.repeated += subscription.ids.total() - len(subscription.ids)
+            if subscription.channel not in (*BY_KIND, *BY_PLACE):
                 continue
             sure = maybe = np.ones(len(ids), dtype=bool)
-            if wanted.channel in BY_KIND:
+            if subscription.channel in BY_KIND:
                 sure = maybe = kinds == params["kind"]
-            if wanted.channel in BY_PLACE:
+            if subscription.channel in BY_PLACE:
                 beyond_km = distance_km(lat, lon, params["lat"], params["lon"]) - params["km"]
                 sure, maybe = sure & (beyond_km < -EDGE_KM), maybe & (beyond_km < EDGE_KM)
-            heard.expected = (heard.expected or 0) + int(sure.sum())
-            if wanted.channel == SUMS:
-                heard.missing += max(0, int(sure.sum()) - wanted.sum)
-                heard.repeated += max(0, wanted.sum - int(maybe.sum()))
+            figures.expected = (figures.expected or 0) + int(sure.sum())
+            if subscription.channel == SUMS:
+                figures.missing += max(0, int(sure.sum()) - subscription.sum)
+                figures.repeated += max(0, subscription.sum - int(maybe.sum()))
             else:
-                heard.missing += len(set(ids[sure].tolist()) - set(wanted.ids))
+                figures.missing += len(set(ids[sure].tolist()) - set(subscription.ids))
 
 
 def distance_km(lat: Any, lon: Any, of_lat: float, of_lon: float) -> Any:
     """The pipeline's distance_km, in numpy."""
-    a, b, c, d = (np.radians(each) for each in (lat, lon, of_lat, of_lon))
+    a, b, c, d = (np.radians(degrees) for degrees in (lat, lon, of_lat, of_lon))
     halves = np.sin((c - a) / 2) ** 2 + np.cos(a) * np.cos(c) * np.sin((d - b) / 2) ** 2
     return 2 * EARTH_KM * np.arcsin(np.minimum(1.0, np.sqrt(halves)))
 
@@ -361,25 +365,25 @@ def draw(outcome: Outcome, path: Path) -> None:
     sheet, panels = plots.figure(1, 2, width=6.2, height=4.4)
     left, right = panels[0]
     names = list(outcome.channels)
-    colours = dict(zip(names, (f"C{at}" for at in range(len(names))), strict=True))
-    longest = max((heard.quantile_s(0.999) or 0.0 for heard in outcome.channels.values()), default=0.0)
+    colours = dict(zip(names, (f"C{row}" for row in range(len(names))), strict=True))
+    longest = max((figures.quantile_s(0.999) or 0.0 for figures in outcome.channels.values()), default=0.0)
     bins = np.linspace(0.0, max(longest, 1.0) * 1.05, 90)
-    for at, (name, heard) in enumerate(outcome.channels.items()):
-        floor = len(names) - 1 - at
-        if heard.delay_s:
-            share, _ = np.histogram(heard.delay_s, bins)
+    for row, (name, figures) in enumerate(outcome.channels.items()):
+        floor = len(names) - 1 - row
+        if figures.delay_s:
+            share, _ = np.histogram(figures.delay_s, bins)
             height = floor + 0.8 * share / max(share.max(), 1)
             left.fill_between(bins[:-1], floor, height, step="post", color=colours[name], alpha=0.7, linewidth=0)
-            left.plot([heard.quantile_s(0.5)], [floor], "|", color="black", markersize=9, clip_on=False)
-            left.plot([heard.quantile_s(0.99)], [floor], "|", color="black", markersize=5, clip_on=False)
-        left.plot([heard.period_s] * 2, [floor, floor + 0.85], color="black", linewidth=1, linestyle="--")
+            left.plot([figures.quantile_s(0.5)], [floor], "|", color="black", markersize=9, clip_on=False)
+            left.plot([figures.quantile_s(0.99)], [floor], "|", color="black", markersize=5, clip_on=False)
+        left.plot([figures.period_s] * 2, [floor, floor + 0.85], color="black", linewidth=1, linestyle="--")
     left.set_yticks(range(len(names)), names[::-1])
     left.set_ylim(-0.15, len(names))
     left.set_xlabel("from publication to delivery, s (ticks: median, p99; dashed: period)")
     left.grid(axis="y", visible=False)
-    end_s = max(outcome.seconds, *(max(heard.came_s, default=0.0) for heard in outcome.channels.values()))
+    end_s = max(outcome.seconds, *(max(figures.arrival_s, default=0.0) for figures in outcome.channels.values()))
     edges = np.linspace(0.0, end_s, min(MOST_BARS, round(end_s) + 1) + 1)
-    columns = [heard.came_s for heard in outcome.channels.values()]
+    columns = [figures.arrival_s for figures in outcome.channels.values()]
     per_s = [np.full(len(column), 1.0 / (edges[1] - edges[0])) for column in columns]
     right.hist(columns, edges.tolist(), weights=per_s, stacked=True, color=list(colours.values()))
     right.axvline(outcome.seconds, color="black", linewidth=1, linestyle=":")

@@ -40,14 +40,14 @@ class Report:
 
 
 class Experiment(Protocol):
-    """One class per experiment, no state: a worker process makes its own."""
+    """An experiment has no state, since each worker process creates its own instance."""
 
     title: str
-    seeds: int  # number of seeds that its bars need
-    timed: bool  # whether seconds matter, so that jobs must not share the machine
+    seeds: int  # number of seeds that the bars need
+    timed: bool  # whether jobs measure time, so that they must not share the machine
 
     def jobs(self, seeds: int) -> list[Job]:
-        """Further keyword arguments are knobs that the command line offers."""
+        """All jobs. Further keyword arguments are knobs that the command line offers."""
         ...
 
     def run(self, job: Job) -> list[Row]: ...
@@ -58,7 +58,7 @@ class Experiment(Protocol):
 
 
 def mean(rows: Iterable[Row], column: str, **where: Any) -> float:
-    """The mean over rows whose columns have the given values; NaN if there are none."""
+    """The mean over rows whose columns have the given values; NaN without such rows."""
     values = [row[column] for row in select(rows, **where)]
     return float(np.mean(values)) if values else float("nan")
 
@@ -81,7 +81,7 @@ def bars_table(bars: Iterable[Bar]) -> str:
 
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
-    """Rows in groups, in the order the groups first appear."""
+    """Rows in groups, in the order in which the groups first appear."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)

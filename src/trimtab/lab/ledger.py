@@ -1,7 +1,6 @@
-"""The audit of a handover: every message that was sent, every delivery, and what is wrong with them.
+"""The audit of a handover: every message sent, every delivery, and the deliveries that are lost, repeated or late.
 
-It knows nothing of stamps and catch-up rules: messages carry a number of the ledger's own, so the judge does not
-trust the machinery it judges.
+Messages carry the ledger's own numbers. The audit does not use the stamps and catch-up rules that it tests.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-_FORM: Final = struct.Struct("<IQd")  # stream, number, when it was sent
-SIZE: Final = 220
+_FORM: Final = struct.Struct("<IQd")  # stream, number, time of sending
+SIZE: Final = 220  # bytes of a message
 
 
 @dataclass(slots=True)
@@ -34,7 +33,7 @@ class Deliveries:
 
     numbers: list[int] = field(default_factory=list)
     sent_at: list[float] = field(default_factory=list)
-    came_at: list[float] = field(default_factory=list)
+    arrived_at: list[float] = field(default_factory=list)
 
 
 class Ledger:
@@ -64,27 +63,27 @@ class Ledger:
         record = self.deliveries[stream, subscriber]
         record.numbers.append(number)
         record.sent_at.append(sent_at)
-        record.came_at.append(now)
+        record.arrived_at.append(now)
 
     def missing(self) -> int:
-        """Deliveries still to come, if nothing is lost."""
+        """The number of deliveries that have not arrived yet."""
         return sum(self.streams[s].sent - len(set(d.numbers)) for (s, _), d in self.deliveries.items())
 
     def audit(self, topics: set[str] | None = None, *, acknowledged_only: bool = False) -> dict[str, Any]:
-        """Deliveries that were lost, came twice, or came after a later one of the same stream."""
+        """Count deliveries that were lost, duplicated, or arrived after a later message of the same stream."""
         lost = duplicated = reordered = delivered = 0
         for (stream, _), record in self.deliveries.items():
-            sent = self.streams[stream]
-            if topics is not None and sent.topic not in topics:
+            source = self.streams[stream]
+            if topics is not None and source.topic not in topics:
                 continue
             numbers = np.array(record.numbers, dtype=np.int64)
             unique = np.unique(numbers)
             delivered += len(unique)
             duplicated += len(numbers) - len(unique)
             if acknowledged_only:
-                lost += len(sent.acknowledged - set(record.numbers))
+                lost += len(source.acknowledged - set(record.numbers))
             else:
-                lost += sent.sent - len(unique)
+                lost += source.sent - len(unique)
             reordered += int((numbers[1:] < np.maximum.accumulate(numbers)[:-1]).sum()) if len(numbers) else 0
         messages = sum(s.sent for s in self.streams if topics is None or s.topic in topics)
         return {

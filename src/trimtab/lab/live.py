@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     R = TypeVar("R")
 
-DEAD_END = "127.0.0.1:9"  # address that servers advertise, so that peers connect only through their own proxies
+DEAD_END = "127.0.0.1:9"  # unusable address that servers advertise, so that peers connect only through proxies
 
 
 class LiveFleet:
@@ -50,25 +50,25 @@ class LiveFleet:
         return self
 
     async def _start(self) -> None:
-        # Ports are chosen first, since the proxies must know what is behind them.
-        hub, hub_leaf, *rest = server.free_ports(LOOPBACK, 2 + 2 * len(self.names))
-        free = iter(rest)
+        # Ports are chosen first, since the proxies need the addresses of the listeners.
+        hub, hub_leaf, *ports = server.free_ports(LOOPBACK, 2 + 2 * len(self.names))
+        free = iter(ports)
         clients = {name: next(free) for name in self.names}
         meshes = {name: next(free) for name in self.names}
         links: dict[str, tuple[str, float]] = {}
-        for at, name in enumerate(self.names):
+        for row, name in enumerate(self.names):
             links[f"hub {name}"] = (f"{LOOPBACK}:{hub_leaf}", self.hub_ms)
-            for other in self.names[:at]:
+            for other in self.names[:row]:
                 links[f"mesh {name} {other}"] = (f"{LOOPBACK}:{meshes[other]}", self.between_ms)
             for other in self.names:
                 if other != name:
                     links[f"client {name} {other}"] = (f"{LOOPBACK}:{clients[other]}", self.between_ms)
         self.delays = self._stack.enter_context(Delays(links))
         await self.launch.start_hub(hub, hub_leaf)
-        for at, name in enumerate(self.names):
+        for row, name in enumerate(self.names):
             await self.launch.start_broker(
                 name, port=clients[name], mesh_port=meshes[name], advertise=DEAD_END,
-                routes=[self.delays.addresses[f"mesh {name} {other}"] for other in self.names[:at]],
+                routes=[self.delays.addresses[f"mesh {name} {other}"] for other in self.names[:row]],
                 hub_leaf=self.delays.addresses[f"hub {name}"],
             )  # fmt: skip
         await self.launch.ready(self.names)
@@ -79,7 +79,7 @@ class LiveFleet:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def client(self, name: str, site: str) -> Client:
-        """A client at a site: near to its broker, far from the others."""
+        """A client at a site: it reaches the site's broker directly, and all other brokers through delays."""
         addresses = {
             other: f"nats://{self.delays.addresses[f'client {site} {other}']}" for other in self.names if other != site
         }
@@ -92,9 +92,9 @@ class LiveFleet:
         return await (await self.operator()).ask(request, timeout_s, broker=broker)
 
     async def start_moves(self, moves: Iterable[MoveOrder]) -> list[str]:
-        """Ids of the moves begun."""
+        """Start moves and return their ids."""
         return await (await self.operator()).start_moves(moves)
 
     async def finished(self, ids: Iterable[str], limit_s: float = 120.0) -> list[MoveRecord]:
-        """The records of moves when all of them are over."""
+        """Wait until all moves are over, and return their records."""
         return await (await self.operator()).finished(list(ids), limit_s=limit_s)

@@ -1,4 +1,4 @@
-"""Plots: one look for all of them, and the drawing of a comparison."""
+"""Plots: a common style, and the plot of a comparison."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trimtab.lab.comparison import Comparison
     from trimtab.model.problem import Problem
 
-# Ours stands out; the baselines keep one colour and marker each in every plot.
+# Trimtab's own policy has the most visible colour. Each baseline has one colour and marker in all plots.
 COLOURS: Final = {
     "trim": "#d1495b",
     "gs": "#30638e",
@@ -44,7 +44,7 @@ MARKERS: Final = {
     "trim": "o", "gs": "s", "gs-strict": "D", "mkpbs": "^", "ilp": "v", "random": "x", "nearest": "s", "otos": "D",
     "otos-centroid": "v", "reloc": "^",
 }  # fmt: skip
-DOTS: Final = 20_000  # clients on a map
+DOTS: Final = 20_000  # most clients on a map
 STYLE: Final[dict[str, Any]] = {
     "figure.dpi": 130,
     "font.size": 9,
@@ -58,7 +58,7 @@ STYLE: Final[dict[str, Any]] = {
 
 
 def figure(rows: int, columns: int, *, width: float = 4.2, height: float = 3.0) -> tuple[Figure, np.ndarray[Any, Any]]:
-    """A sheet of panels."""
+    """A figure with rows and columns of panels; ``width`` and ``height`` are those of a panel."""
     plt.style.use(STYLE)
     sheet, panels = plt.subplots(rows, columns, figsize=(width * columns, height * rows), squeeze=False)
     return sheet, panels
@@ -78,23 +78,26 @@ def line(panel: Axes, x: Any, y: Any, policy: str, **more: Any) -> None:
 
 
 def draw_comparison(comparison: Comparison, title: str) -> Figure:
-    """As fits the question."""
+    """Draw the plot that fits the comparison's question."""
     return (_draw_links if comparison.bound.figure == "received" else _draw_homes)(comparison, title)
 
 
 def _draw_homes(comparison: Comparison, title: str) -> Figure:
-    """Left: the figure under each policy, against the bound. Then maps of two: the best of the others, and ours."""
-    two = _worth_a_map(comparison)
-    sheet, panels = figure(1, 1 + len(two), width=4.8, height=4.4)
+    """Left: the figure under each policy, against the bound. Then the maps of two policies."""
+    answers = _mapped(comparison)
+    sheet, panels = figure(1, 1 + len(answers), width=4.8, height=4.4)
     _draw_bars(panels[0][0], comparison)
-    for panel, answer in zip(panels[0][1:], two, strict=True):
+    for panel, answer in zip(panels[0][1:], answers, strict=True):
         _draw_map(panel, comparison.problem, answer)
     sheet.suptitle(title, fontsize=10, parse_math=False)
     return sheet
 
 
-def _worth_a_map(comparison: Comparison) -> list[Answer]:
-    """The last one asked (ours, unless it was asked otherwise) and the best of the others; none without positions."""
+def _mapped(comparison: Comparison) -> list[Answer]:
+    """The answers to draw as maps: the best of the others, then the last one. Empty without positions.
+
+    The last answer is that of trim, unless the policies were given in another order.
+    """
     if not (_placed(comparison, "x_km") or _placed(comparison, "lat")):
         return []
     *others, last = comparison.answers
@@ -150,7 +153,7 @@ def _draw_map(panel: Axes, problem: Problem, answer: Answer) -> None:
 
 
 def _draw_links(comparison: Comparison, title: str) -> Figure:
-    """Left: what arrives under each policy, against the bound. Right: how full each broker is."""
+    """Left: data received under each policy, against the bound. Right: the load of each broker."""
     sheet, panels = figure(1, 2, width=5.2, height=3.6)
     left, right = panels[0]
     offered = max(a.judgement.offered for a in comparison.answers) or 1.0
@@ -160,7 +163,7 @@ def _draw_links(comparison: Comparison, title: str) -> Figure:
     at = np.arange(len(names))[::-1]
     left.barh(at, shares, color=[COLOURS.get(n, "#555555") for n in names], height=0.65)
     left.axvline(limit, color="black", linewidth=1, linestyle="--", label=f"upper bound ({comparison.bound.kind})")
-    low = shares.min() - 0.35 * max(limit - shares.min(), 0.5)  # zoomed in: differences are small and matter
+    low = shares.min() - 0.35 * max(limit - shares.min(), 0.5)  # zoomed in, since small differences matter
     high = limit + 0.55 * (limit - low)
     left.set_xlim(max(low, 0.0), high)
     for y, share, answer in zip(at, shares, comparison.answers, strict=True):

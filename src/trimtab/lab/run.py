@@ -48,7 +48,7 @@ class Run:
 
     rows: int
     bars: tuple[Bar, ...]
-    judged: bool  # whether there were enough seeds to check the bars
+    judged: bool  # whether the run had enough seeds to check the bars
     files: tuple[Path, ...]
     figures: dict[str, Any]
 
@@ -61,9 +61,9 @@ def run(
     name: str, seeds: int | None, out: Path, workers: int, progressed: Callable[[int, int], None], on: str = PROCESSES,
     **knobs: int,
 ) -> Run:  # fmt: skip
-    """Do all jobs that ``out`` does not hold yet, then write rows, figures and report.
+    """Run all jobs whose rows ``out`` does not contain yet, then write rows, figures and report.
 
-    Finished jobs are kept in a journal, a line each: a run that was stopped or killed goes on where it was.
+    A journal has a line per finished job, so a run that was stopped or killed resumes after the last finished job.
     """
     experiment = find(name)
     seeds = experiment.seeds if seeds is None else seeds
@@ -85,26 +85,24 @@ def run(
             progressed(len(jobs) - len(waiting) + count, len(jobs))
 
     rows = [job | row for job in jobs for row in done[_key(job)]]
-    columns = list(dict.fromkeys(name for row in rows for name in row))  # of all rows, since parts may differ
+    columns = list(dict.fromkeys(name for row in rows for name in row))  # of all rows, since their columns may differ
     tables.write(pa.table({name: [row.get(name) for row in rows] for name in columns}), out / "rows.parquet")
     report = experiment.report(rows, out)
-    began = json.loads((out / JOURNAL).read_text().splitlines()[0]).get("commit", "unknown")
-    about = {
+    first_commit = json.loads((out / JOURNAL).read_text().splitlines()[0]).get("commit", "unknown")
+    settings = {
         "experiment": name,
         "seeds": seeds,
-        "commit": began if began == _commit() else f"{began}, finished at {_commit()}",
+        "commit": first_commit if first_commit == _commit() else f"{first_commit}, finished at {_commit()}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
         **{package: version(package) for package in VERSIONS},
     }
     enough = seeds >= experiment.seeds
-    note = "" if enough else f"\n\n{seeds} seeds are too few to hold the bars against; {experiment.seeds} are needed."
-    facts = ", ".join(f"{key} {value}" for key, value in about.items())
-    text = (
-        f"# {experiment.title}\n\n{report.text}\n\n## What it must show\n\n{bars_table(report.bars)}{note}\n\n{facts}\n"
-    )
+    note = "" if enough else f"\n\n{seeds} seeds are too few to check the requirements; {experiment.seeds} are needed."
+    facts = ", ".join(f"{key} {value}" for key, value in settings.items())
+    text = f"# {experiment.title}\n\n{report.text}\n\n## Requirements\n\n{bars_table(report.bars)}{note}\n\n{facts}\n"
     (out / "report.md").write_text(text)
-    (out / "run.json").write_text(json.dumps(about, indent=2) + "\n")
+    (out / "run.json").write_text(json.dumps(settings, indent=2) + "\n")
     files = tuple(sorted(path for path in out.iterdir() if path.suffix in (".md", ".png", ".parquet")))
     return Run(len(rows), report.bars, enough, files, report.figures)
 
@@ -133,9 +131,9 @@ def _finished(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, l
 
 
 def _on_spark(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, list[Row]]]:
-    """Run jobs on Spark executors, of a cluster or of this machine. Each is a Spark job of its own, so none waits.
+    """Run jobs on Spark executors, of a cluster or of this machine. Each job is a Spark job, so none waits for another.
 
-    As many at a time as the cluster has cores, or one where times are taken.
+    As many jobs run at a time as the cluster has cores; timed jobs run one at a time.
     """
     if not jobs:
         return
@@ -145,22 +143,22 @@ def _on_spark(name: str, jobs: list[Job], workers: int) -> Iterator[tuple[Job, l
     context = spark.sparkContext
     pool = ThreadPoolExecutor(1 if workers == 1 else context.defaultParallelism)
 
-    def ask(job: Job) -> tuple[Job, list[Row]]:
+    def run_remotely(job: Job) -> tuple[Job, list[Row]]:
         (rows,) = context.parallelize([job], 1).map(partial(_run_job, name)).collect()
         return job, rows
 
     try:
-        for done in as_completed([pool.submit(ask, job) for job in jobs]):
+        for done in as_completed([pool.submit(run_remotely, job) for job in jobs]):
             yield done.result()
-    finally:  # at once, also when it was interrupted
+    finally:  # stops at once, also after an interrupt
         pool.shutdown(wait=False, cancel_futures=True)
-        context.setLogLevel("OFF")  # it would report every cancelled task
+        context.setLogLevel("OFF")  # Spark would report every cancelled task
         context.cancelAllJobs()
         spark.stop()
 
 
 def _end_with_parent() -> None:
-    """A worker leaves interrupts to its parent, and ends when the parent does, even if that was killed."""
+    """Let the worker ignore interrupts, and end it when its parent process ends, even if the parent was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
@@ -177,15 +175,15 @@ def _run_job(name: str, job: Job) -> list[Row]:
 
 
 def _read_journal(path: Path, name: str) -> dict[str, list[Row]]:
-    """Rows of finished jobs by key. A last line that was cut off in the middle is dropped."""
+    """Rows of finished jobs by key. An incomplete last line is dropped."""
     if not path.exists():
         return {}
     lines = path.read_text().splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith("\n")]
-    if len(whole) < len(lines):
-        path.write_text("".join(whole))
+    complete = [line for line in lines if line.endswith("\n")]
+    if len(complete) < len(lines):
+        path.write_text("".join(complete))
     entries: list[dict[str, Any]] = []
-    for number, line in enumerate(whole, 1):
+    for number, line in enumerate(complete, 1):
         try:
             entries.append(json.loads(line))
         except json.JSONDecodeError:
@@ -202,8 +200,8 @@ def _key(job: Job) -> str:
 
 def _commit() -> str:
     try:
-        here = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
-        asked = subprocess.run(here, capture_output=True, text=True, check=True)
+        command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return asked.stdout.strip()
+    return process.stdout.strip()

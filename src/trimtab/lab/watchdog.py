@@ -20,7 +20,7 @@ from trimtab.fleet.tasks import describe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOOK_S: Final = 0.25  # interval of checks
+CHECK_S: Final = 0.25  # interval of checks
 ANSWER_S: Final = 2.0  # time after which an event loop that has not listed its tasks counts as blocked
 CALLS: Final = 5  # innermost calls shown of a blocked event loop
 
@@ -35,7 +35,7 @@ class _Stage:
     began: float
     slow_s: float
     limit_s: float
-    said_s: float = 0.0  # age of the stage when it was last described
+    reported_s: float = 0.0  # age of the stage at its last report
 
 
 class Watchdog:
@@ -69,33 +69,33 @@ class Watchdog:
             raise Stuck(self._verdict) from None
 
     def before_exit(self, work: Callable[[], None]) -> None:
-        """Done in the watchdog's thread, last one first, before it ends the process."""
+        """Add work to do in the watchdog's thread before it ends the process. The work added last is done first."""
         self._last_resort.append(work)
 
     def stage(self, name: str, slow_s: float, limit_s: float) -> None:
-        """The current task begins a stage, which is described after ``slow_s`` and cancelled after ``limit_s``."""
+        """The current task begins a stage, which is reported after ``slow_s`` and cancelled after ``limit_s``."""
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        if self._verdict and self._task is not None:  # it has swallowed its cancellation
+        if self._verdict and self._task is not None:  # the task has suppressed its cancellation
             self._task.cancel()
         else:
             self._stage = _Stage(name, time.monotonic(), slow_s, limit_s)
 
     def clean_up(self, name: str, slow_s: float) -> None:
-        """The current task ends what it has started, after a stage that was cancelled or after the last one."""
+        """The current task begins its clean-up, after a stage that was cancelled or after the last stage."""
         self._stage = _Stage(name, time.monotonic(), slow_s, self._clean_up_s)
 
     def _watch(self) -> None:
-        while not self._over.wait(LOOK_S):
+        while not self._over.wait(CHECK_S):
             if (stage := self._stage) is None:
                 continue
             age_s = time.monotonic() - stage.began
             if age_s > stage.limit_s:
                 self._give_up(stage, age_s)
-            elif age_s > max(stage.slow_s, 2 * stage.said_s):
+            elif age_s > max(stage.slow_s, 2 * stage.reported_s):
                 self._say(f"'{stage.name}' has taken {age_s:.0f} s so far. {self._pending()}")
-                said = _Stage(stage.name, stage.began, stage.slow_s, stage.limit_s, age_s)
+                reported = _Stage(stage.name, stage.began, stage.slow_s, stage.limit_s, age_s)
                 if self._stage is stage:
-                    self._stage = said
+                    self._stage = reported
 
     def _give_up(self, stage: _Stage, age_s: float) -> None:
         sentence = f"'{stage.name}' has not ended within {age_s:.0f} s"
@@ -116,22 +116,22 @@ class Watchdog:
         os._exit(1)
 
     def _pending(self) -> str:
-        """Where all tasks wait; or where the event loop is blocked."""
-        listed: list[str] = []
-        answered = threading.Event()
+        """The places where all tasks wait, or where the event loop is blocked."""
+        waits: list[str] = []
+        listed = threading.Event()
 
-        def look() -> None:
-            listed.extend(describe(asyncio.all_tasks(self._loop)))
-            answered.set()
+        def list_tasks() -> None:
+            waits.extend(describe(asyncio.all_tasks(self._loop)))
+            listed.set()
 
         try:
             assert self._loop is not None
-            self._loop.call_soon_threadsafe(look)
-        except (AssertionError, RuntimeError):  # there is none, or it is closed
+            self._loop.call_soon_threadsafe(list_tasks)
+        except (AssertionError, RuntimeError):  # there is no event loop, or it is closed
             pass
         else:
-            if answered.wait(ANSWER_S):
-                return "\n  ".join(["It waits for:", *listed])
+            if listed.wait(ANSWER_S):
+                return "\n  ".join(["It waits for:", *waits])
         frame = sys._current_frames().get(self._main)
         calls = traceback.extract_stack(frame)[-CALLS:] if frame is not None else []
         places = [f"{call.name} ({call.filename}:{call.lineno})" for call in calls]

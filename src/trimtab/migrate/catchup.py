@@ -103,7 +103,8 @@ class Catchup:
 
     def held(self) -> list[Numbered]:
         """The messages that wait behind gaps."""
-        return [message for of in self._held.values() for _, (_, message) in sorted(of.items()) if message is not None]
+        by_number = (sorted(held.items()) for held in self._held.values())
+        return [message for items in by_number for _, (_, message) in items if message is not None]
 
     def retry(self, source: str, number: int) -> None:
         """Expect a delivered message again because it could not be used; with ``keep_late`` it is delivered again."""
@@ -181,7 +182,7 @@ class Seen:
             self._last[source] = number
             waiting = self._open.get(source)
             if waiting and len(waiting) > 2 * RECENT:
-                self._open[source] = {each for each in waiting if each > number - RECENT}
+                self._open[source] = {late for late in waiting if late > number - RECENT}
             return True
         waiting = self._open.get(source)
         if waiting and number in waiting:

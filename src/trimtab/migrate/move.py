@@ -6,16 +6,20 @@
 
 | phase | what happens | if it goes wrong |
 |---|---|---|
-| PREPARING | the target gets ready: loads the processor, copies what is stored, listens along | the target forgets it |
-| HANDING_OVER | the source stops and gives its state to the target (topics that have one) | the source goes on |
-| SWITCHING | the registry's route changes: the one moment at which the move becomes true | the source goes on |
-| ACTIVATING | the target opens for stored messages, or processes if the source is dead | tried until it answers |
-| DRAINING | clients open the new route, catch up, leave the old one | a client that is lost follows when it is back |
+| PREPARING | the target loads the processor, copies stored messages, and subscribes | the target drops its copy |
+| HANDING_OVER | the source stops and gives its state to the target (topics with state) | the source goes on |
+| SWITCHING | the registry's route changes, at one moment | the source goes on |
+| ACTIVATING | the target opens for stored messages, or processes if the source is dead | repeated until it answers |
+| DRAINING | clients open the new route, catch up, leave the old one | a lost client follows when it is back |
 
-A move is make before break all the way: until SWITCHING nothing a client can see has changed, after it the new
-place is complete. Loss of the hub stops the executor; it starts again with ``Restarted`` and the record of the
-move, and every instruction may be given twice. Gupta (SEC'21, 3.6) releases first and acquires then; the
-downtime between the two is what this order removes.
+A source that dies before SWITCHING does not stop the move, unless it stores the topic's messages: the target goes on
+without the source's state (a *takeover*). A takeover that fails ends as rolled back, and the next move of the key is a
+takeover too. A move of stored messages waits for its source.
+
+A move is make before break: until SWITCHING nothing has changed for a client, and after it the target is complete. Loss
+of the hub stops the executor. It starts again with ``Restarted`` and the record of the move, and every instruction may
+be given twice. Gupta (SEC'21, 3.6) releases the key before acquiring it elsewhere; this order removes the downtime
+between the two.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ class Move:
     target: str
     stateful: bool = False  # a topic with a processor or with stored messages
     durable: bool = False  # a topic with stored messages
-    takeover: bool = False  # a topic with a processor whose source is dead: the target starts with empty state
+    takeover: bool = False  # the source is dead, and a topic with a processor starts at the target with empty state
     phase: Phase = Phase.PLANNED
     reason: str = ""  # why it was rolled back, or why it ended early
 
@@ -102,8 +106,13 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceSilent:
+    """The source does not answer, but its broker is alive: its agent is slow or has restarted."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceLost:
-    """The source does not answer."""
+    """The source's broker is dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +120,7 @@ class TargetLost:
     """The target does not answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientLost:
-    """A client that should follow is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimedOut:
-    """The phase has exceeded its time limit."""
-
-
-Event = Started | Restarted | Succeeded | Refused | SourceLost | TargetLost | ClientLost | TimedOut
+Event = Started | Restarted | Succeeded | Refused | SourceSilent | SourceLost | TargetLost
 
 
 # Instructions: what the executor must do. Each may be given more than once.
@@ -179,7 +178,7 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
     match move.phase, event:
         case Phase.PLANNED, Started() | Restarted():
             return _in(move, Phase.PREPARING), [Prepare()]
-        case Phase.PLANNED, Refused() | SourceLost() | TargetLost() | TimedOut():
+        case Phase.PLANNED, Refused() | SourceSilent() | SourceLost() | TargetLost():
             return _in(move, Phase.ROLLED_BACK, _why(move, event)), []
 
         case Phase.PREPARING, Succeeded():
@@ -213,19 +212,29 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
         case Phase.ROLLING_BACK, Restarted():
             return move, [Undo()]
 
-        # Before the route has changed, any failure rolls the move back. The source has lost nothing: it keeps its
-        # state until it is told to retire.
+        # A dead source has nothing to hand over and cannot serve the key again, so there is no way back to it. Stored
+        # messages survive at the source, so their move does go back, and waits for the source.
+        case Phase.PREPARING, SourceLost() if not move.durable:
+            return _taken_over(move, Phase.PREPARING), [Prepare()]
+        case Phase.HANDING_OVER | Phase.SWITCHING, SourceLost() if not move.durable:
+            return _taken_over(move, Phase.SWITCHING), [Switch(move.target)]
+        # The target may have dropped the key. A takeover that cannot go on either needs no source to end.
+        case Phase.ROLLING_BACK, SourceLost() if move.stateful and not move.durable:
+            return _taken_over(move, Phase.PREPARING), [Prepare()]
+
+        # Before the route has changed, any other failure rolls the move back. The source has lost nothing: it keeps
+        # its state until it gets the instruction to retire.
         case (
             Phase.PREPARING | Phase.HANDING_OVER | Phase.SWITCHING,
-            Refused() | TargetLost() | SourceLost() | TimedOut(),
+            Refused() | SourceSilent() | SourceLost() | TargetLost(),
         ):
             return _in(move, Phase.ROLLING_BACK, _why(move, event)), [Undo()]
 
         # A target that dies right after a dead source leaves the topic to the next move.
-        case Phase.ACTIVATING, Refused() | TargetLost() | SourceLost() | TimedOut() if move.takeover:
+        case Phase.ACTIVATING, Refused() | SourceSilent() | SourceLost() | TargetLost() if move.takeover:
             return _in(move, Phase.DONE, _why(move, event)), [Retire()]
         # After the route has changed, only the target has all stored messages, so the move can only go forward.
-        case Phase.ACTIVATING, Refused() | TargetLost() | SourceLost() | TimedOut():
+        case Phase.ACTIVATING, Refused() | SourceSilent() | SourceLost() | TargetLost():
             return replace(move, reason=_why(move, event)), [Activate()]
 
         # A client that cannot reach the target stays at the source; a topic's clients are reached either way.
@@ -233,14 +242,10 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
             if move.unit == "topic":
                 return _in(move, Phase.DONE, reason), [Retire()]
             return _in(move, Phase.ROLLING_BACK, reason), [Undo()]
-        case Phase.DRAINING, ClientLost() | SourceLost() | TargetLost() | TimedOut():
-            return _in(move, Phase.DONE, _why(move, event)), [Retire()]
-        case Phase.ROLLING_BACK, Refused() | TargetLost() | SourceLost() | TimedOut():
+        case Phase.DRAINING, SourceSilent() | SourceLost() | TargetLost():
+            return _in(move, Phase.DONE, move.reason or _why(move, event)), [Retire()]
+        case Phase.ROLLING_BACK, Refused() | SourceSilent() | SourceLost() | TargetLost():
             return move, [Undo()]
-
-        # Clients come and go; only DRAINING waits for them.
-        case _, ClientLost() if not move.phase.over:
-            return move, []
         case _:
             raise ImpossibleStep(move, event)
 
@@ -249,17 +254,20 @@ def _in(move: Move, phase: Phase, reason: str = "") -> Move:
     return replace(move, phase=phase, reason=reason or move.reason)
 
 
+def _taken_over(move: Move, phase: Phase) -> Move:
+    """The move without its source. Only a topic with a processor has to be activated at the target."""
+    reason = f"{move.source} died while the move was {move.phase}"
+    takeover = move.takeover or move.stateful
+    return replace(move, phase=phase, reason=reason, stateful=False, takeover=takeover)
+
+
 def _why(move: Move, event: Event) -> str:
     match event:
         case Refused(reason):
             return reason
-        case SourceLost():
+        case SourceSilent() | SourceLost():
             return f"{move.source} does not answer while {move.phase}"
         case TargetLost():
             return f"{move.target} does not answer while {move.phase}"
-        case ClientLost():
-            return "a client was gone; it follows when it is back"
-        case TimedOut():
-            return f"{move.phase} took too long"
         case _:
             return ""

@@ -71,7 +71,7 @@ def _read_links(paths: dict[str, Path], topics: Topics, clients: Clients) -> Lin
 def as_tables(workload: Workload) -> dict[str, pa.Table]:
     """Topics, clients, brokers and links as Arrow tables; absent columns are left out."""
     links = workload.links
-    made = {
+    result = {
         table.name: pa.table({"id": table.ids.arrow} | {n: _cells(getattr(table, n)) for n in table.present()[1:]})
         for table in (workload.topics, workload.clients, workload.brokers)
     }
@@ -80,8 +80,8 @@ def as_tables(workload: Workload) -> dict[str, pa.Table]:
         "client": workload.clients.ids.take(links.client),
         "role": pa.array(ROLES).take(pa.array(links.role)),
     }
-    made["links"] = pa.table(columns | ({} if links.weight is None else {"weight": links.weight}))
-    return made
+    result["links"] = pa.table(columns | ({} if links.weight is None else {"weight": links.weight}))
+    return result
 
 
 def write_workload(workload: Workload, folder: str | PathLike[str], format: Literal["csv", "parquet"] = "csv") -> None:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from trimtab.model.placement import Figure
     from trimtab.model.workload import Floats
 
-# A limit counts as kept when it is exceeded by no more than this share of it: real-valued rates do not add
-# up exactly, and 0.1 + 0.1 + 0.1 must fit into 0.3.
+# A limit counts as kept if it is exceeded by at most this share: sums of real-valued rates have rounding errors, and
+# 0.1 + 0.1 + 0.1 must fit into 0.3.
 TOLERANCE: Final = 1e-9
 
 
@@ -111,7 +111,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgement:
-    """The figures of one placement. A family that needs more of them adds a part like ``load``."""
+    """The figures of one placement. A family that needs more figures adds a part like ``load``."""
 
     received: float  # data/s that arrive at subscribers
     offered: float  # data/s that would arrive if every subscription were served
@@ -120,9 +120,9 @@ class Judgement:
     unplaced: int
     violations: tuple[Violation, ...]
     load: Load
-    wire: Load  # what servers carry, publications that pass through included; ``load`` is the papers' figure
-    moves: Moves | None = None  # where there is a current placement
-    delay: Delay | None = None  # of homes, where the workload has the columns that it takes
+    wire: Load  # traffic of the servers, including publications that pass through; ``load`` is the papers' figure
+    moves: Moves | None = None  # None without a current placement
+    delay: Delay | None = None  # for homes, if the workload has the columns that delays need
 
     def figure(self, name: Figure) -> float:
         """The figure of that name."""

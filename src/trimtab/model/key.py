@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from trimtab.errors import BadInput
 
@@ -89,10 +89,3 @@ class RoutingTable(Routing):
     def of_homes(cls, homes: Mapping[str, str]) -> RoutingTable:
         """A fleet all of whose topics are placed by client."""
         return cls({}, {Key("client", "", client): broker for client, broker in homes.items()})
-
-    def as_json(self) -> dict[str, Any]:
-        return {"units": dict(self.units), "brokers": [[*key, broker] for key, broker in self.brokers.items()]}
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> RoutingTable:
-        return cls(values["units"], {Key(*each[:3]): each[3] for each in values["brokers"]})

@@ -1,4 +1,4 @@
-"""Which key every link of a workload belongs to, in columns."""
+"""The key of every link of a workload, in columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def link_owners(workload: Workload, routing: Routing, keys: Sequence[Key]) -> Rows:
-    """(L,) for every link, the row in ``keys`` of its key; -1 if the key is not in ``keys``.
+    """(L,) the row in ``keys`` of every link's key; -1 if the key is not in ``keys``.
 
     The same as ``routing.key`` for every link.
     """

@@ -45,7 +45,7 @@ def read_placement(
 ) -> tuple[Problem, Placement]:
     """Read a placement file, ours or not, with the problem it belongs to. Units that are not listed are unplaced.
 
-    A live fleet's file may list topics, clients and links; ``unit`` says which of them are meant.
+    A live fleet's file may list topics, clients and links; ``unit`` selects one of these units.
     """
     file = Path(path)
     table, units = _read(file)
@@ -93,16 +93,16 @@ def read_keys(workload: Workload, path: str | PathLike[str]) -> dict[Key, str]:
         needs = units != UNITS.index("client" if noun == "topic" else "topic")
         if needs.any():
             named[noun] = _named_rows(workload, table, noun, file, needs)
-    found: dict[Key, str] = {}
+    placed: dict[Key, str] = {}
     for row, (unit, topic, client, broker) in enumerate(
         zip(units.tolist(), named["topic"].tolist(), named["client"].tolist(), brokers.tolist(), strict=True)
     ):
         names = (workload.topics.ids[topic] if topic >= 0 else "", workload.clients.ids[client] if client >= 0 else "")
         key = Key.of(UNITS[unit], *names)
-        if key in found:
+        if key in placed:
             raise BadTable(str(file), f"{key} stands in an earlier row already; list it once", row)
-        found[key] = workload.brokers.ids[broker] if broker >= 0 else ""
-    return found
+        placed[key] = workload.brokers.ids[broker] if broker >= 0 else ""
+    return placed
 
 
 def has_several_units(path: str | PathLike[str]) -> bool:
@@ -120,12 +120,12 @@ def _read(file: Path) -> tuple[pa.Table, Any]:
 
 def _named_rows(workload: Workload, table: pa.Table, noun: str, file: Path, needs: Any = True) -> Any:
     """Rows of topics or clients, -1 where a row ``needs`` none."""
-    known = {"topic": workload.topics, "client": workload.clients}[noun]
+    table_of_names = {"topic": workload.topics, "client": workload.clients}[noun]
     text = tables.text(table, noun, path=file, why=f"which {noun}")
     if not np.all(needs):
         first = text[int(np.flatnonzero(needs)[0])]
         text = pc.if_else(pa.array(needs), text, first)  # unneeded names must not be looked up: take a needed one
-    rows = tables.rows_of(text, known.ids, column=noun, known_in=Path(known.name), path=file)
+    rows = tables.rows_of(text, table_of_names.ids, column=noun, known_in=Path(table_of_names.name), path=file)
     return np.where(needs, rows, -1)
 
 
@@ -140,16 +140,16 @@ def _broker_rows(workload: Workload, table: pa.Table, file: Path) -> Any:
 
 
 def _subscription_rows(problem: Problem, topic: Any, client: Any, file: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Where the workload lists each (topic, client) subscription."""
+    """The row of each (topic, client) subscription in the workload."""
     clients = len(problem.workload.clients)
     listed = problem.topic.astype(np.int64) * clients + problem.client
-    asked = topic.astype(np.int64) * clients + client
-    if len(asked) == len(listed) and (asked == listed).all():
-        return np.arange(len(asked))  # our own files keep the order of the workload
+    wanted = topic.astype(np.int64) * clients + client
+    if len(wanted) == len(listed) and (wanted == listed).all():
+        return np.arange(len(wanted))  # our own files keep the order of the workload
     order = np.argsort(listed, kind="stable")
-    slot = np.searchsorted(listed[order], asked).clip(max=max(len(listed) - 1, 0))
-    at: np.ndarray[Any, np.dtype[np.int64]] = order[slot] if len(listed) else np.zeros(len(asked), np.int64)
-    wrong = listed[at] != asked if len(listed) else np.ones(len(asked), bool)
+    slot = np.searchsorted(listed[order], wanted).clip(max=max(len(listed) - 1, 0))
+    at: np.ndarray[Any, np.dtype[np.int64]] = order[slot] if len(listed) else np.zeros(len(wanted), np.int64)
+    wrong = listed[at] != wanted if len(listed) else np.ones(len(wanted), bool)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         load = problem.workload

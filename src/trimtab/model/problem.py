@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trimtab.model.placement import Placement, Unit
     from trimtab.model.workload import Floats, Rows, Workload
 
-NEXT_TO_NOTHING: Final = 1e-9  # share of the strongest broker's bandwidth below which a broker takes nothing
+NEXT_TO_NOTHING: Final = 1e-9  # a broker with less than this share of the strongest one's bandwidth takes no keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Problem:
         else:
             bandwidth = brokers.bandwidth
         subscribes = links.role == SUB
-        everything = bool(subscribes.all())  # then the columns are shared, not copied
-        topic = links.topic if everything else links.topic[subscribes]
-        client = links.client if everything else links.client[subscribes]
+        only_subscriptions = bool(subscribes.all())  # then the columns are shared, not copied
+        topic = links.topic if only_subscriptions else links.topic[subscribes]
+        client = links.client if only_subscriptions else links.client[subscribes]
         speed = _speed(bandwidth)
         for derived in (bandwidth, speed, topic, client):
             derived.flags.writeable = False

@@ -32,12 +32,12 @@ def find(folder: Path, name: str) -> Path:
         raise BadInput(
             f"{folder} {what}; a workload is a folder with topics, clients, brokers and links (.csv or .parquet)"
         )
-    found = [folder / f"{name}.{ending}" for ending in FORMATS if (folder / f"{name}.{ending}").exists()]
-    if not found:
+    paths = [folder / f"{name}.{ending}" for ending in FORMATS if (folder / f"{name}.{ending}").exists()]
+    if not paths:
         raise BadInput(f"{folder} has neither {name}.csv nor {name}.parquet")
-    if len(found) > 1:
+    if len(paths) > 1:
         raise BadInput(f"{folder} has both {name}.csv and {name}.parquet; keep one of them")
-    return found[0]
+    return paths[0]
 
 
 def read(path: Path) -> pa.Table:
@@ -165,8 +165,8 @@ def naming(path: Path) -> Iterator[None]:
 
 def one_of(values: Any, allowed: Sequence[str], *, column: str, path: Path) -> np.ndarray[Any, np.dtype[np.int8]]:
     """Text as positions in ``allowed``."""
-    found = pc.fill_null(pc.index_in(values, value_set=pa.array(allowed)), -1)
-    codes = np.asarray(found, dtype=np.int8)
+    positions = pc.fill_null(pc.index_in(values, value_set=pa.array(allowed)), -1)
+    codes = np.asarray(positions, dtype=np.int8)
     if (codes < 0).any():
         row = int(np.flatnonzero(codes < 0)[0])
         raise BadTable(str(path), f"{column} is {_quoted(values[row])}, but must be one of {', '.join(allowed)}", row)

@@ -196,9 +196,9 @@ class Workload:
             if outside.any():
                 row = int(np.flatnonzero(outside)[0])
                 raise BadTable("links", f"{name} {rows[row]} is not one of the {len(table)}", row)
-        self._refuse_a_link_that_stands_twice()
+        self._refuse_duplicate_links()
 
-    def _refuse_a_link_that_stands_twice(self) -> None:
+    def _refuse_duplicate_links(self) -> None:
         links = self.links
         key = (links.topic.astype(np.int64) * len(self.clients) + links.client) * 2 + links.role
         in_order = np.sort(key)
@@ -207,5 +207,5 @@ class Workload:
             first, again = np.flatnonzero(key == in_order[:-1][twice][0])[:2]
             topic, client = self.topics.ids[links.topic[again]], self.clients.ids[links.client[again]]
             role = ROLES[links.role[again]]
-            said = f"topic '{topic}', client '{client}', role {role} stands in row {first + 1} already"
-            raise BadTable("links", f"{said}; a link is listed once", int(again))
+            problem = f"topic '{topic}', client '{client}', role {role} stands in row {first + 1} already"
+            raise BadTable("links", f"{problem}; a link is listed once", int(again))

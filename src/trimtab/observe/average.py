@@ -81,14 +81,15 @@ class Averages:
         self._off = np.where(back, np.int8(0), off)
 
     def unsure(self, column: int = 0) -> float:
-        """Share of the total rate, by that column, that comes from rows with too few samples to know their period.
+        """Share of the column's total rate that comes from rows with an unknown period: they have too few samples.
 
-        Such a row may be steady or a burst an hour. Its rate is estimated as if the next burst came now.
+        Such a row may be steady or have a burst an hour. Its rate is estimated as if the next burst came now.
         """
-        known = (self._times >= STEADY) | (self._gap > 0.0)
-        again = np.where(known, 0.0, self._burst[:, column] / np.maximum(np.minimum(self._since, self.known_s), 1.0))
-        total = float(self.mean[known, column].sum() + again.sum())
-        return float(again.sum()) / total if total > 0.0 else 0.0
+        certain = (self._times >= STEADY) | (self._gap > 0.0)
+        period_s = np.maximum(np.minimum(self._since, self.known_s), 1.0)
+        estimate = np.where(certain, 0.0, self._burst[:, column] / period_s)
+        total = float(self.mean[certain, column].sum() + estimate.sum())
+        return float(estimate.sum()) / total if total > 0.0 else 0.0
 
     def quiet_s(self) -> Floats:
         """(rows,) seconds since the last non-zero sample."""
@@ -100,16 +101,16 @@ class Averages:
         Returns the rows whose gap becomes known with this sample, and the means. In those rows the mean is the previous
         burst divided by the gap.
         """
-        came, quiet = amount[:, 0] > 0.0, self._since + seconds
-        apart = came & np.isfinite(quiet) & (quiet > 2 * seconds)
+        active, quiet = amount[:, 0] > 0.0, self._since + seconds
+        apart = active & np.isfinite(quiet) & (quiet > 2 * seconds)
         second = apart & (self._gap == 0.0)
         gap = np.where(apart, np.maximum(RARER * self._gap, quiet), self._gap)
         mean = np.where(second[:, None], self._burst / np.where(second, quiet, 1.0)[:, None], self.mean)
-        self._run = np.where(came, self._run + 1, 0)
+        self._run = np.where(active, self._run + 1, 0)
         self._burst = np.where((self._run == 1)[:, None], amount, self._burst + amount)
         self._gap = np.where(self._run >= STEADY, 0.0, gap)
-        self._times += came
-        self._since = np.where(came, 0.0, quiet)
+        self._times += active
+        self._since = np.where(active, 0.0, quiet)
         return second, mean
 
     def _limit(self, rate: Floats, mean: Floats, seconds: float) -> Floats:
@@ -123,10 +124,10 @@ class Averages:
     def keep(self, rows: NDArray[np.intp], more: int = 0) -> None:
         """Keep only these rows, in this order, and append ``more`` new ones."""
 
-        def kept(column: NDArray, new: float = 0) -> NDArray:  # type: ignore[type-arg]
+        def resized(column: NDArray, new: float = 0) -> NDArray:  # type: ignore[type-arg]
             return np.concatenate([column[rows], np.full((more, *column.shape[1:]), new, column.dtype)])
 
-        self.mean, self._last, self._before = kept(self.mean), kept(self._last), kept(self._before)
-        self._variance, self._off, self._age = kept(self._variance), kept(self._off), kept(self._age, YOUNG)
-        self._gap, self._since, self._run = kept(self._gap), kept(self._since, np.inf), kept(self._run)
-        self._burst, self._times = kept(self._burst), kept(self._times)
+        self.mean, self._last, self._before = resized(self.mean), resized(self._last), resized(self._before)
+        self._variance, self._off, self._age = resized(self._variance), resized(self._off), resized(self._age, YOUNG)
+        self._gap, self._since, self._run = resized(self._gap), resized(self._since, np.inf), resized(self._run)
+        self._burst, self._times = resized(self._burst), resized(self._times)

@@ -1,8 +1,8 @@
 """A latency histogram of constant relative error that can be merged and sent.
 
-Buckets grow by a factor of 2**(1/8), so a percentile is right within 4.5 %, from a microsecond to a day; only
-buckets that were hit are kept. Two histograms add up to the histogram of both (as HdrHistogram's and
-DDSketch's do), which is what lets a broker report a topic at a cost that does not grow with its clients.
+Buckets grow by a factor of 2**(1/8), so a percentile is right within 4.5 %, from a microsecond to a day. Only buckets
+with a count are kept. The sum of two histograms is the histogram of both sets of durations, as with HdrHistogram and
+DDSketch. A broker's report of a topic therefore has a size that does not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Histogram:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Histogram) and self.counts == other.counts
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # a histogram is mutable
 
     def add(self, seconds: float) -> None:
         bucket = 0 if seconds <= SMALLEST_S else int((math.log(min(seconds, LARGEST_S)) - _BASE) * _SCALE)
         self.counts[bucket] = self.counts.get(bucket, 0) + 1
 
     def add_many(self, seconds: list[float]) -> None:
-        """The same for many at once; thousands of them in columns."""
+        """Add many durations. Long lists are added as numpy columns, which is faster."""
         if len(seconds) < 256:
-            for each in seconds:
-                self.add(each)
+            for duration in seconds:
+                self.add(duration)
             return
         import numpy as np
 
@@ -59,16 +59,16 @@ class Histogram:
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> float:
-        """The duration that ``share`` of all do not exceed; NaN if there are none."""
+        """The duration that a share of all durations do not exceed; NaN if the histogram is empty."""
         needed = math.ceil(share * self.total - 1e-9)  # 0.07 * 100 is a little more than 7
         if not self.counts:
             return math.nan
-        seen = 0
+        count = 0
         for bucket in sorted(self.counts):
-            seen += self.counts[bucket]
-            if seen >= needed:
+            count += self.counts[bucket]
+            if count >= needed:
                 break
-        return float(SMALLEST_S * 2.0 ** ((bucket + 0.5) / PER_OCTAVE))  # the middle, as ratios go
+        return float(SMALLEST_S * 2.0 ** ((bucket + 0.5) / PER_OCTAVE))  # the geometric middle of the bucket
 
     def encode(self) -> list[list[int]]:
         """Pairs of bucket and count, for JSON."""

@@ -1,7 +1,7 @@
-"""What clients tell their broker's agent every second, and what an agent makes of it for the hub.
+"""Reports of clients to their broker's agent, every second, and reports of agents to the hub.
 
-A client reports what it published and received per topic; the agent adds those up, so that the hub gets one
-entry per topic of constant size, however many clients the topic has (Gupta, SEC'21, 3.2).
+A client reports its messages published and received per topic. The agent adds these reports up, so that the hub gets
+one entry of constant size per topic, however many clients the topic has (Gupta, SEC'21, 3.2).
 
 A report is declared here and nowhere else; its JSON, Arrow and Spark forms follow from the declaration (``schema``).
 """
@@ -30,7 +30,7 @@ class TopicReport(msgspec.Struct, omit_defaults=True):
     publishers: int = 0
     subscribers: int = 0
     processed: int = 0  # by the topic's processor here
-    dead: int = 0  # of those, given to the dead letters
+    dead: int = 0  # part of ``processed`` that went to the dead letters
     busy_s: float = 0.0  # CPU time of the processor
     latency: Histogram = msgspec.field(default_factory=Histogram)  # from publish to delivery
     result_msgs: int = 0  # published by the topic's processor here
@@ -47,13 +47,13 @@ class TopicReport(msgspec.Struct, omit_defaults=True):
         return bool(self.latency.counts) or any(getattr(self, name) for name in _NUMBERS)
 
     def encode(self) -> dict[str, Any]:
-        """For JSON; numbers that are zero are left out."""
-        named: dict[str, Any] = msgspec.to_builtins(self, enc_hook=encode_hook)
-        return named
+        """The report as JSON values; numbers that are zero are left out."""
+        fields: dict[str, Any] = msgspec.to_builtins(self, enc_hook=encode_hook)
+        return fields
 
     @classmethod
-    def decode(cls, named: dict[str, Any]) -> TopicReport:
-        return msgspec.convert(named, cls, dec_hook=decode_hook)
+    def decode(cls, fields: dict[str, Any]) -> TopicReport:
+        return msgspec.convert(fields, cls, dec_hook=decode_hook)
 
 
 _NUMBERS: Final = tuple(name for name in TopicReport.__struct_fields__ if name != "latency")
@@ -71,40 +71,42 @@ class BrokerReport(msgspec.Struct):
     cpu: float = 0.0  # cores used by the broker's servers
     memory_bytes: int = 0
     connections: int = 0
-    stock: int = 0  # of those, plain NATS and MQTT clients
-    in_msgs: int = 0  # at its servers, whatever the subject
+    stock: int = 0  # connections of plain NATS and MQTT clients, part of ``connections``
+    in_msgs: int = 0  # at its servers, of all subjects
     in_bytes: int = 0
     out_msgs: int = 0
     out_bytes: int = 0
     topics: dict[str, TopicReport] = {}
-    # Only in reports that list the broker's clients:
+    # The next three fields are set only in reports that list the broker's clients.
     links: Links | None = None
-    published: Published | None = None  # through this broker since the list before; ``stock-BROKER``: by stock clients
+    published: Published | None = None  # since the previous list; ``stock-BROKER`` stands for all stock clients
     stock_subscriptions: dict[str, int] | None = None  # topic -> subscriptions of stock clients
-    own_bytes: int = 0  # of the bytes above: requests and reports between the fleet's processes
+    own_bytes: int = 0  # requests and reports between the fleet's processes, part of in_bytes and out_bytes
+    client_bytes: int = 0  # the part of own_bytes that clients cause
 
     def encode(self) -> dict[str, Any]:
-        """For JSON."""
-        named: dict[str, Any] = msgspec.to_builtins(self, enc_hook=encode_hook)
-        return named
+        """The report as JSON values."""
+        fields: dict[str, Any] = msgspec.to_builtins(self, enc_hook=encode_hook)
+        return fields
 
     @classmethod
-    def decode(cls, named: dict[str, Any]) -> BrokerReport:
-        return msgspec.convert(named, cls, dec_hook=decode_hook)
+    def decode(cls, fields: dict[str, Any]) -> BrokerReport:
+        return msgspec.convert(fields, cls, dec_hook=decode_hook)
 
     def parts(self) -> Iterator[BrokerReport]:
         """Split the report into parts that fit into one message each; their sum is the report."""
         lists = (self.topics, self.links, self.published, self.stock_subscriptions)
-        for at in range(0, max([1, *(len(each) for each in lists if each)]), PART):
-            whole = self if at == 0 else BrokerReport(self.broker, self.at, self.period_s)
+        for start in range(0, max([1, *(len(entries) for entries in lists if entries)]), PART):
+            base = self if start == 0 else BrokerReport(self.broker, self.at, self.period_s)
             yield msgspec.structs.replace(
-                whole, topics=_some(self.topics, at), links=_some(self.links, at), published=_some(self.published, at),
-                stock_subscriptions=_some(self.stock_subscriptions, at),
+                base, topics=_slice(self.topics, start), links=_slice(self.links, start),
+                published=_slice(self.published, start), stock_subscriptions=_slice(self.stock_subscriptions, start),
             )  # fmt: skip
 
 
-def _some(listed: Mapping[str, Any] | None, at: int) -> dict[str, Any] | None:
-    return None if listed is None else {name: listed[name] for name in list(listed)[at : at + PART]}
+def _slice(entries: Mapping[str, Any] | None, start: int) -> dict[str, Any] | None:
+    """The ``PART`` entries from a start on."""
+    return None if entries is None else {name: entries[name] for name in list(entries)[start : start + PART]}
 
 
 def encode_hook(value: Any) -> Any:

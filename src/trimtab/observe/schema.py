@@ -24,7 +24,7 @@ def columns(declared: type[msgspec.Struct], only: Iterable[str] | None = None) -
 
 
 def spark_ddl(declared: type[msgspec.Struct], only: Iterable[str] | None = None, as_text: Collection[str] = ()) -> str:
-    """The schema that Spark's ``from_json`` reads it by; fields ``as_text`` are read as JSON texts."""
+    """The struct's schema for Spark's ``from_json``; fields ``as_text`` are read as JSON texts."""
     return ", ".join(
         f"{name} {'STRING' if name in as_text else spark_type(kind)}" for name, kind in columns(declared, only).items()
     )
@@ -36,8 +36,8 @@ def spark_type(kind: Any) -> str:
     if kind in _SPARK:
         return _SPARK[kind]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return f"STRUCT<{', '.join(f'{name}: {spark_type(each)}' for name, each in columns(kind).items())}>"
-    inside = [spark_type(each) for each in get_args(kind)]
+        return f"STRUCT<{', '.join(f'{name}: {spark_type(item)}' for name, item in columns(kind).items())}>"
+    inside = [spark_type(item) for item in get_args(kind)]
     return f"{'MAP' if get_origin(kind) is dict else 'ARRAY'}<{', '.join(inside)}>"
 
 
@@ -56,8 +56,8 @@ def arrow_type(kind: Any) -> pa.DataType:
     if kind in simple:
         return simple[kind]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return pa.struct([(name, arrow_type(each)) for name, each in columns(kind).items()])
-    inside = [arrow_type(each) for each in get_args(kind)]
+        return pa.struct([(name, arrow_type(item)) for name, item in columns(kind).items()])
+    inside = [arrow_type(item) for item in get_args(kind)]
     return pa.map_(*inside) if get_origin(kind) is dict else pa.list_(*inside)
 
 
@@ -66,6 +66,6 @@ def _plain(kind: Any) -> Any:
     if kind is Histogram:
         return list[list[int]]
     if get_origin(kind) in (Union, UnionType):
-        (kind,) = (each for each in get_args(kind) if each is not NoneType)
+        (kind,) = (item for item in get_args(kind) if item is not NoneType)
         return _plain(kind)
     return kind

@@ -39,7 +39,8 @@ class Usage:
     processing: float = 0.0  # cores in use by processors of topics
     memory: float = 0.0  # bytes
     latency_ms: float = 0.0  # p99 of its deliveries
-    own: float = 0.0  # bytes/s of requests and reports between the fleet's processes, part of ``data``
+    own: float = 0.0  # bytes/s of requests and reports between the fleet's processes; part of ``data``
+    clients: float = 0.0  # bytes/s of these that clients cause; part of ``own``
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +49,7 @@ class Snapshot:
 
     at: float
     workload: Workload
-    usage: Mapping[str, Usage] = field(default_factory=dict)  # by broker, of those that reported
+    usage: Mapping[str, Usage] = field(default_factory=dict)  # by name of each broker that reported
     unsure: float = 0.0  # share of all data whose period is not known yet
     units: Mapping[str, Unit] = field(default_factory=dict)  # unit of each topic; without an entry: client
     carrier: Rows | None = None  # (L,) broker that carried each link when it was measured, UNPLACED if unknown
@@ -67,39 +68,38 @@ class Snapshot:
 
 def packed(at: float, tables: Mapping[str, pa.Table], usage: Mapping[str, Usage], unsure: float = 0.0) -> bytes:
     """Encode a snapshot given as tables: topics, clients, brokers, links."""
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as bag:  # Parquet is compressed already
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:  # uncompressed, since Parquet is compressed already
         for name, table in tables.items():
-            one = io.BytesIO()
-            pq.write_table(table, one, compression="zstd")
-            bag.writestr(_dated(f"{name}.parquet"), one.getvalue())
-        said = {
-            broker: {name: getattr(each, name) for name in Usage.__dataclass_fields__} for broker, each in usage.items()
-        }
-        bag.writestr(_dated(INSIDE), json.dumps({"at": at, "usage": said, "unsure": unsure}))
-    return whole.getvalue()
+            file = io.BytesIO()
+            pq.write_table(table, file, compression="zstd")
+            archive.writestr(_undated(f"{name}.parquet"), file.getvalue())
+        fields = Usage.__dataclass_fields__
+        usages = {broker: {name: getattr(row, name) for name in fields} for broker, row in usage.items()}
+        archive.writestr(_undated(INSIDE), json.dumps({"at": at, "usage": usages, "unsure": unsure}))
+    return data.getvalue()
 
 
 def in_parts(data: bytes) -> list[bytes]:
     """Split into pieces that fit into one message each."""
-    return [data[at : at + PART] for at in range(0, len(data), PART)]
+    return [data[start : start + PART] for start in range(0, len(data), PART)]
 
 
-def _dated(name: str) -> zipfile.ZipInfo:
+def _undated(name: str) -> zipfile.ZipInfo:
     """A zip entry without a date, so that equal snapshots have equal bytes."""
     return zipfile.ZipInfo(name)
 
 
 def unpack(data: bytes) -> Snapshot:
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as bag:
-            about: dict[str, Any] = json.loads(bag.read(INSIDE))
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            header: dict[str, Any] = json.loads(archive.read(INSIDE))
             tables = {
-                name: pq.read_table(io.BytesIO(bag.read(f"{name}.parquet")))
+                name: pq.read_table(io.BytesIO(archive.read(f"{name}.parquet")))
                 for name in ("topics", "clients", "brokers", "links")
             }
-        usage = {broker: Usage(**said) for broker, said in about["usage"].items()}
-        return Snapshot(float(about["at"]), _workload(tables), usage, float(about["unsure"]), **_placed(tables))
+        usage = {broker: Usage(**fields) for broker, fields in header["usage"].items()}
+        return Snapshot(float(header["at"]), _workload(tables), usage, float(header["unsure"]), **_placed(tables))
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, pa.ArrowException) as error:
         raise BadInput(f"this is not a snapshot of a fleet: {error}") from None
 
@@ -107,29 +107,30 @@ def unpack(data: bytes) -> Snapshot:
 def _placed(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
     """Units of topics and carriers of links, where the tables have these columns."""
     topics, links = tables["topics"], tables["links"]
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     if "unit" in topics.column_names:
-        found["units"] = dict(zip(topics["id"].to_pylist(), topics["unit"].to_pylist(), strict=True))
+        columns["units"] = dict(zip(topics["id"].to_pylist(), topics["unit"].to_pylist(), strict=True))
     if "broker" in links.column_names:
-        found["carrier"] = _rows(links["broker"], tables["brokers"]["id"])
-    return found
+        columns["carrier"] = _rows(links["broker"], tables["brokers"]["id"])
+    return columns
 
 
-def _rows(names: Any, known: Any) -> Rows:
-    values = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
+def _rows(names: Any, ids: Any) -> Rows:
+    """Row of each name among the ids, or -1."""
+    values = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
     return np.asarray(pc.index_in(names, value_set=values).fill_null(-1), np.int32)
 
 
 def _workload(tables: Mapping[str, pa.Table]) -> Workload:
-    made = {}
+    parts = {}
     for kind in (Topics, Clients, Brokers):
         table = tables[kind.name]
         present = [spec.name for spec in columns_of(kind) if spec.name in table.column_names]
         columns = {name: table[name].to_numpy() for name in present}
-        made[kind.name] = kind(Ids(table["id"].combine_chunks(), table=kind.name), **columns)
+        parts[kind.name] = kind(Ids(table["id"].combine_chunks(), table=kind.name), **columns)
     links = tables["links"]
-    topics, clients, brokers = made["topics"], made["clients"], made["brokers"]
-    rows = [_rows(links[name], made[f"{name}s"].ids.arrow) for name in ("topic", "client")]
+    topics, clients, brokers = parts["topics"], parts["clients"], parts["brokers"]
+    rows = [_rows(links[name], parts[f"{name}s"].ids.arrow) for name in ("topic", "client")]
     role = np.asarray(pc.index_in(links["role"], value_set=pa.array(ROLES)).fill_null(-1), np.int8)
     weight = links["weight"].to_numpy() if "weight" in links.column_names else None
     return Workload(topics, clients, brokers, Links(rows[0], rows[1], role, weight))  # type: ignore[arg-type]

@@ -27,22 +27,22 @@ class TopicAverages:
         self._topics = pa.array([], pa.string())
         self._averages = Averages(average_s, columns=len(SUMMED))
 
-    def add(self, fresh: pa.Table, middle: float, now: float) -> None:
-        """Add ``telemetry.halves`` of the reports since the last call, split at ``middle``."""
-        topics = pa.array(fresh["topic"].to_pylist(), pa.string())
+    def add(self, sums: pa.Table, middle: float, now: float) -> None:
+        """Add the sums (``telemetry.halves``) of the reports since the last call, split at ``middle``."""
+        topics = pa.array(sums["topic"].to_pylist(), pa.string())
         new = topics.filter(pc.invert(pc.is_in(topics, self._topics)))
         self._averages.keep(np.arange(len(self._topics)), len(new))
         self._topics = pa.concat_arrays([self._topics, new])
         rows = pc.index_in(topics, self._topics).to_numpy()
         for half, seconds in zip(HALVES, (middle - self.at, now - middle), strict=True):
             amount = np.zeros((len(self._topics), len(SUMMED)))
-            amount[rows] = np.column_stack([fresh[f"{name}_{half}"].to_numpy() for name in SUMMED])
+            amount[rows] = np.column_stack([sums[f"{name}_{half}"].to_numpy() for name in SUMMED])
             self._averages.add(amount, seconds)
         self.at = now
         alive = self._averages.mean[:, SUMMED.index("in_msgs")] > NOTHING
-        kept = np.flatnonzero(alive | (self._averages.quiet_s() < SELDOM_S))
-        self._averages.keep(kept)
-        self._topics = self._topics.take(pa.array(kept))
+        rows_kept = np.flatnonzero(alive | (self._averages.quiet_s() < SELDOM_S))
+        self._averages.keep(rows_kept)
+        self._topics = self._topics.take(pa.array(rows_kept))
 
     def unsure(self) -> float:
         """Share of all data whose period is not known yet."""
@@ -50,10 +50,10 @@ class TopicAverages:
 
     def rates(self) -> pa.Table:
         """Rates in the form of ``telemetry.rates``, without topics that are quiet at present."""
-        present = self._averages.mean[:, SUMMED.index("in_msgs")] > NOTHING
-        mean = dict(zip(SUMMED, self._averages.mean[present].T, strict=True))
+        active = self._averages.mean[:, SUMMED.index("in_msgs")] > NOTHING
+        mean = dict(zip(SUMMED, self._averages.mean[active].T, strict=True))
         return pa.table({
-            "topic": self._topics.filter(pa.array(present)),
+            "topic": self._topics.filter(pa.array(active)),
             "rate": mean["in_msgs"],
             "size_bytes": _ratio(mean["in_bytes"], mean["in_msgs"]),
             "processing_ms": 1000.0 * _ratio(mean["busy_s"], mean["processed"]),
@@ -63,6 +63,6 @@ class TopicAverages:
         })  # fmt: skip
 
 
-def _ratio(one: Floats, other: Floats) -> Floats:
-    """Zero where there is nothing to divide by."""
-    return np.asarray(np.divide(one, other, out=np.zeros_like(one), where=other > 0.0))
+def _ratio(dividend: Floats, divisor: Floats) -> Floats:
+    """The quotient; zero where the divisor is zero."""
+    return np.asarray(np.divide(dividend, divisor, out=np.zeros_like(dividend), where=divisor > 0.0))

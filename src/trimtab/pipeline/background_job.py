@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Beside:
+class BackgroundJob:
     """Runs ``work`` in a background thread. Everything else runs in the caller's thread, so no state is shared."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, "beside")
+        self._pool = ThreadPoolExecutor(1, "background")
         self._work: Future[Any] | None = None
         self._finish: Callable[[Any], None] = lambda _: None
         self._later: list[Callable[[], None]] = []
@@ -35,8 +35,8 @@ class Beside:
         if self._work is None or not (wait or self._work.done()):
             return False
         work, self._work = self._work, None
-        made = work.result()
-        self._finish(made)
+        result = work.result()
+        self._finish(result)
         for drop in self._later:
             drop()
         self._later.clear()

@@ -1,6 +1,6 @@
 """A feed from any streaming source of Spark (files, Kafka with its package): its rows go to the feed's own stream.
 
-From there on it is a feed like any other, with stream positions by which executions can be repeated.
+The stream makes it a feed like any other, with positions by which executions can be repeated.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def start(spark: SparkSession, server: Server, app: App, feed: Feed, folder: Pat
         checkpoint = str(folder / "bridges" / feed.name / "checkpoint")
         return text.writeStream.foreachBatch(send).option("checkpointLocation", checkpoint).start()
     except PySparkException as error:
-        said = str(error).split("\n")[0]
-        raise BadManifest(feed.place, f"feed '{feed.name}': {said}") from None
+        reason = str(error).split("\n")[0]
+        raise BadManifest(feed.place, f"feed '{feed.name}': {reason}") from None
 
 
 def _sender(server: Server, feed: Feed, app: str, folder: Path) -> Any:
@@ -57,13 +57,13 @@ def _sender(server: Server, feed: Feed, app: str, folder: Path) -> Any:
     epoch = _epoch(folder)
 
     def send(batch: DataFrame, number: int) -> None:
-        known = _sent(server, stream, folder / "batch", number, f"{epoch}/{number}/".encode())
+        stored = _sent(server, stream, folder / "batch", number, f"{epoch}/{number}/".encode())
 
         def publish(partition: int, rows: Iterable[Any]) -> Iterator[int]:
             def messages() -> Iterator[tuple[str, bytes, str]]:
-                for at, row in enumerate(rows):
-                    identity = f"{epoch}/{number}/{partition}/{at}"
-                    if identity.encode() not in known:
+                for row_number, row in enumerate(rows):
+                    identity = f"{epoch}/{number}/{partition}/{row_number}"
+                    if identity.encode() not in stored:
                         yield subject, row[0].encode(), identity
 
             with JetStream(server) as jetstream:
@@ -75,21 +75,22 @@ def _sender(server: Server, feed: Feed, app: str, folder: Path) -> Any:
 
 
 def _sent(server: Server, stream: str, note: Path, number: int, prefix: bytes) -> set[bytes]:
-    """Messages of a batch that are stored already: Spark repeats a batch that was cut off, however long ago."""
+    """Message ids of a batch that are stored already: Spark repeats an interrupted batch, however long ago it began."""
     with JetStream(server) as jetstream:
         state = jetstream.info(stream)
-        words = note.read_text().split() if note.exists() else []
+        words = note.read_text().split() if note.exists() else []  # batch number, position before the batch
         if len(words) != 2 or int(words[0]) != number:
             fresh = note.with_suffix(".new")
             fresh.write_text(f"{number} {state.last}")
             fresh.replace(note)
             return set()
-        ids = (each for rows in jetstream.read(stream, int(words[1]) + 1, state.last) for each in rows.message_id)
-        return {each for each in ids if each is not None and each.startswith(prefix)}
+        batches = jetstream.read(stream, int(words[1]) + 1, state.last)
+        ids = (message_id for rows in batches for message_id in rows.message_id)
+        return {message_id for message_id in ids if message_id is not None and message_id.startswith(prefix)}
 
 
 def _epoch(folder: Path) -> str:
-    """An identifier of this checkpoint, which tells its batches from those of a lost checkpoint."""
+    """An identifier of this checkpoint, which distinguishes its batches from those of a lost checkpoint."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "epoch"
     if not (folder / "checkpoint").exists() or not path.exists():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.pipeline")
 SMALL: Final = 20_000  # most publications that one Spark task handles faster than two would
-LAST_LOOK_S: Final = 120.0  # grace time of an expired file, for queries that have already listed it
+GRACE_S: Final = 120.0  # time that an expired file is kept for queries that have already listed it
 SNAPSHOTS: Final = 3  # snapshots kept: a repeated execution may need an earlier one
 HIDDEN: Final = (STREAM, SEQ, TIME)
 
@@ -42,39 +42,39 @@ class Segment:
     feed: str
     after: Positions
     upto: Positions
-    rows: tables.Kept
+    rows: tables.RowsInMemory
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Messages of a feed that are about to be written to disk."""
+    """Messages of a feed to be written to disk."""
 
     feed: Feed
     upto: Positions
     rows: DataFrame | None
     good: Path
     bad: Path
-    needed: float  # files from this position on are kept, however old
+    needed: float  # position from which files are kept, however old
 
     def write(self) -> int:
-        """Write the messages; returns how many do not fit the feed's schema. Those are written to ``bad``."""
+        """Write the messages; returns the number that do not fit the feed's schema, which are written to ``bad``."""
         if self.rows is None:
             return 0
-        seen = Observation()
-        watched = self.rows.observe(seen, F.expr(f"count({feeds.BAD}) AS bad"))
-        self._write(feeds.good(watched, self.feed.schema), self.good)
-        bad: int = seen.get["bad"]
+        counts = Observation()
+        counted_rows = self.rows.observe(counts, F.expr(f"count({feeds.BAD}) AS bad"))
+        self._write(feeds.good(counted_rows, self.feed.schema), self.good)
+        bad: int = counts.get["bad"]
         if bad:
             self._write(feeds.rejects(self.rows, self.feed.schema), self.bad)
         return bad
 
     def _write(self, rows: DataFrame, path: Path) -> None:
-        """Write all rows or none, replacing a file left by a run that was cut off; delete files past retention."""
+        """Write all rows or none, replacing a file left by an interrupted run; delete files past retention."""
         tables.write(rows, path)
-        known = sorted(path.parent.glob("after-*"), key=tables.begins)
-        for old, following in itertools.pairwise(known):
-            if tables.age_s(old) > self.feed.retention_s + LAST_LOOK_S and tables.begins(following) <= self.needed:
+        folders = sorted(path.parent.glob("after-*"), key=tables.begins)
+        for old, following in itertools.pairwise(folders):
+            if tables.age_s(old) > self.feed.retention_s + GRACE_S and tables.begins(following) <= self.needed:
                 shutil.rmtree(old, ignore_errors=True)
 
 
@@ -116,7 +116,7 @@ class Arrivals:
             raw = self._spark.createDataFrame(messages)
             if messages.num_rows <= SMALL:
                 raw = raw.coalesce(1)
-        rows = tables.Kept(feeds.parsed(raw, self.feed.schema))
+        rows = tables.RowsInMemory(feeds.parsed(raw, self.feed.schema))
         rows.settle()
         return Segment(self.feed.name, after, upto, rows, sum(at - after[stream] for stream, at in upto.items()))
 
@@ -131,17 +131,18 @@ class Arrivals:
 
     def _parsed(self, after: Positions, upto: Positions) -> tuple[DataFrame | None, int]:
         """Parsed messages: in one Spark task if they are few, otherwise in as many as there are cores."""
-        found = [
-            each
-            for each in self._segments
-            if any(each.upto[s] > after.get(s, 0) and each.after[s] < upto[s] for s in self.streams)
+        segments = [
+            segment
+            for segment in self._segments
+            if any(segment.upto[s] > after.get(s, 0) and segment.after[s] < upto[s] for s in self.streams)
         ]
-        if not found:
+        if not segments:
             return None, 0
-        count = sum(segment.count for segment in found)
-        rows = tables.stacked(self._spark, [segment.rows for segment in found])
+        count = sum(segment.count for segment in segments)
+        rows = tables.stacked(self._spark, [segment.rows for segment in segments])
         rows = rows.coalesce(1 if count <= SMALL else self._spark.sparkContext.defaultParallelism)
-        if any(each.after[s] < after.get(s, 0) or each.upto[s] > upto[s] for each in found for s in self.streams):
+        pairs = [(segment, stream) for segment in segments for stream in self.streams]
+        if any(segment.after[s] < after.get(s, 0) or segment.upto[s] > upto[s] for segment, s in pairs):
             rows = rows.where(_within(after, upto))
         return rows, count
 
@@ -162,13 +163,13 @@ class Arrivals:
 
     def history(self, upto: Positions) -> DataFrame:
         """Everything up to these positions within the feed's retention, from disk and from memory."""
-        return self._whole(upto, {}, self.feed.retention_s)
+        return self._stored_and_new(upto, {}, self.feed.retention_s)
 
     def since(self, after: Positions, upto: Positions) -> DataFrame:
         """Everything after and up to these positions, however old."""
-        return self._whole(upto, after, math.inf)
+        return self._stored_and_new(upto, after, math.inf)
 
-    def _whole(self, upto: Positions, after: Mapping[str, int], younger_s: float) -> DataFrame:
+    def _stored_and_new(self, upto: Positions, after: Mapping[str, int], younger_s: float) -> DataFrame:
         rows, _ = self.between(self.stored, upto)
         stored = sum(self.stored.values())
         return tables.with_files(rows, self._folder, "after-*", younger_s, before=stored).where(_within(after, upto))
@@ -184,7 +185,7 @@ class Arrivals:
         return Writing(self.feed, upto, rows, self._folder / name, self._rejects / name, self._needed())
 
     def _needed(self) -> float:
-        return min((each() for each in self.needed_by), default=math.inf)
+        return min((position() for position in self.needed_by), default=math.inf)
 
     def written(self, part: Writing, bad: int) -> None:
         """Note that ``part`` is on disk now, with ``bad`` rejected messages."""
@@ -196,13 +197,13 @@ class Arrivals:
     def forget(self, consumed: Sequence[Positions]) -> None:
         """Drop segments that every channel has consumed and that are on disk."""
         floors = [*consumed, self.stored]
-        kept = []
+        remaining = []
         for segment in self._segments:
             if all(segment.upto[s] <= floor.get(s, 0) for floor in floors for s in self.streams):
                 segment.rows.drop()
             else:
-                kept.append(segment)
-        self._segments = kept
+                remaining.append(segment)
+        self._segments = remaining
 
 
 class Keyed:
@@ -215,7 +216,7 @@ class Keyed:
         self._when_free = when_free  # delays a drop until no execution can still read the rows
         self._arrivals = arrivals
         self._folder = folder / "keyed" / dataset.name
-        self._base: tables.Settled | None = None
+        self._base: tables.CachedRows | None = None
         self._at: Positions = {}
         self._partial = False  # built without a snapshot although later ones exist, so older rows may be missing
         tables.make_about(self._folder, arrivals.streams)
@@ -224,8 +225,8 @@ class Keyed:
     def rows(self, upto: Positions) -> DataFrame:
         """The rows as of these positions."""
         begins = self._arrivals.begins
-        whole = self._partial and bool(self._older(upto))
-        if self._base is None or whole or any(self._at[s] > upto[s] or self._at[s] < begins[s] for s in upto):
+        outdated = self._partial and bool(self._older(upto))
+        if self._base is None or outdated or any(self._at[s] > upto[s] or self._at[s] < begins[s] for s in upto):
             # A repeated execution may need positions from before those in memory, or even before the snapshots.
             base = tables.latest(self._from_disk(upto), self.dataset.key)
         elif self._at == upto:
@@ -233,11 +234,11 @@ class Keyed:
         else:
             fresh, _ = self._arrivals.between(self._at, upto)
             base = tables.latest(self._base.rows.unionAll(fresh), self.dataset.key)
-        made = tables.Settled(base)
+        settled = tables.CachedRows(base)
         if self._base is not None:
             self._when_free(self._base.drop)
-        self._base, self._at = made, dict(upto)
-        return made.rows
+        self._base, self._at = settled, dict(upto)
+        return settled.rows
 
     def _from_disk(self, upto: Positions) -> DataFrame:
         """The newest snapshot not after ``upto``, and all messages after that snapshot."""
@@ -271,12 +272,12 @@ class Keyed:
 
     def _snapshots(self) -> list[Positions]:
         """Positions of all snapshots, oldest first."""
-        found = []
+        positions = []
         for path in self._folder.glob("at-*"):
-            places = [int(each) for each in path.name.split("-")[1:]]
-            if len(places) == len(self._arrivals.streams):
-                found.append(dict(zip(self._arrivals.streams, places, strict=True)))
-        return sorted(found, key=lambda at: sum(at.values()))
+            numbers = [int(number) for number in path.name.split("-")[1:]]
+            if len(numbers) == len(self._arrivals.streams):
+                positions.append(dict(zip(self._arrivals.streams, numbers, strict=True)))
+        return sorted(positions, key=lambda at: sum(at.values()))
 
     def _path(self, at: Positions) -> Path:
         return self._folder / f"at-{'-'.join(str(at[stream]) for stream in self._arrivals.streams)}"

@@ -4,8 +4,8 @@ Feeds are read and parsed in another thread. Long jobs (executions of channels w
 run one at a time in a background thread, so that continuous channels do not wait for them.
 
 An execution is recorded in the hub's ledger before it begins and when it is done. If the driver dies in between, the
-execution is repeated with the same publications, the same subscriptions and the same time; results that are stored
-already are not sent again. So every (channel, execution, subscription) has its result once, wherever the driver died.
+execution is repeated with the same publications, subscriptions and time. Results that are stored already are not sent
+again. So every (channel, execution, subscription) has exactly one result, wherever the driver died.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.pipeline import bridge, publish, tables
-from trimtab.pipeline.background_job import Beside
+from trimtab.pipeline.background_job import BackgroundJob
 from trimtab.pipeline.datasets import HIDDEN, Arrivals, Keyed
-from trimtab.pipeline.feed_reader import Ahead
+from trimtab.pipeline.feed_reader import FeedReader
 from trimtab.pipeline.ledger import Execution, Ledger
 from trimtab.pipeline.nats.jetstream import JetStream
 from trimtab.pipeline.nats.source import NatsSource
@@ -56,7 +56,7 @@ SNAPSHOT_S: Final = 300.0  # interval of snapshots of keyed datasets
 
 @dataclass(slots=True)
 class Done:
-    """Figures of a finished execution, passed to the driver's ``told`` callback."""
+    """Figures of a finished execution, passed to the driver's ``on_execution`` callback."""
 
     channel: str
     execution: int
@@ -66,16 +66,16 @@ class Done:
     rows: int
     indexed: bool
     took_s: float
-    late_s: float  # from its scheduled time to its last result
+    late_s: float  # time from the scheduled time to the last result
     left_out: int = 0  # rows that are too large for a message
-    reason: str = ""  # why the last of those was left out
+    reason: str = ""  # why the last such row was left out
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A channel's query after Spark's analysis; the temporary views that it names may be replaced."""
+class PreparedQuery:
+    """A channel's query after Spark's analysis. The temporary views that it names may be replaced afterwards."""
 
-    answer: DataFrame
+    results: DataFrame
     publications: int
     subscriptions: int
     indexed: bool
@@ -84,10 +84,10 @@ class Question:
 
 @dataclass(slots=True)
 class Due:
-    """When a channel is to be executed next, in seconds since 1970."""
+    """The schedule of a channel: its next execution, in seconds since 1970."""
 
     period_s: float  # 0: continuous
-    phase_s: float = 0.0  # offset from whole multiples of the period
+    phase_s: float = 0.0  # offset from multiples of the period
     next_at: float = 0.0
 
     def start(self, now: float) -> None:
@@ -113,7 +113,7 @@ def schedule(periods_s: Mapping[str, float]) -> dict[str, Due]:
     """Stagger channels with a period evenly over the shortest period, so that they do not wait for each other."""
     periodic = [name for name, period_s in periods_s.items() if period_s]
     step_s = min((periods_s[name] for name in periodic), default=0.0) / max(1, len(periodic))
-    phases_s = {name: at * step_s for at, name in enumerate(periodic)}
+    phases_s = {name: row * step_s for row, name in enumerate(periodic)}
     return {name: Due(period_s, phases_s.get(name, 0.0)) for name, period_s in periods_s.items()}
 
 
@@ -122,20 +122,20 @@ class Driver:
 
     def __init__(
         self, spark: SparkSession, server: Server, app: App, plans: dict[str, Plan], folder: Path,
-        told: Callable[[Done], None] = lambda done: None,
+        on_execution: Callable[[Done], None] = lambda done: None,
     ) -> None:  # fmt: skip
         self.app = app
         self.plans = plans
         self.spark = spark
         self._server = server
-        self._told = told
+        self._on_execution = on_execution
         self._folder = folder
         self.arrivals = {name: Arrivals(spark, server, feed, app.name, folder) for name, feed in app.feeds.items()}
-        self._beside = Beside()
-        self._ahead: Ahead[Segment] | None = None
+        self._background = BackgroundJob()
+        self._reader: FeedReader[Segment] | None = None
         self._keyed: dict[str, Keyed] = {}
         self._static: dict[str, DataFrame] = {}
-        self.subscriptions = Subscriptions(spark, server, plans, self._beside.when_free)
+        self.subscriptions = Subscriptions(spark, server, plans, self._background.when_free)
         self._due = schedule({name: plan.channel.period_s for name, plan in plans.items()})
         self._stored_at = self._snapshots_at = time.monotonic()
         self.ledger = Ledger(app.name)
@@ -148,9 +148,9 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         for query in self._bridges:
             query.stop()
-        self._beside.close()
-        if self._ahead is not None:
-            self._ahead.close()
+        self._background.close()
+        if self._reader is not None:
+            self._reader.close()
         self._jetstream.close()
 
     def load(self) -> None:
@@ -162,10 +162,10 @@ class Driver:
                 self._static[dataset.name] = tables.static(self.spark, dataset)
             elif dataset.kind == "keyed":
                 arrivals = self.arrivals[dataset.feed]
-                self._keyed[dataset.name] = Keyed(dataset, arrivals, self._folder, self._beside.when_free)
+                self._keyed[dataset.name] = Keyed(dataset, arrivals, self._folder, self._background.when_free)
 
     def start(self) -> None:
-        """Read the ledger, and repeat the executions that were cut off."""
+        """Read the ledger, and repeat the executions that were interrupted."""
         self.ledger = Ledger.read(self._jetstream, self.app.name)
         self._begin_where_it_ended()
         self.subscriptions.follow(self._jetstream)
@@ -176,11 +176,11 @@ class Driver:
         for due in self._due.values():
             due.start(now)
         for name in self.plans:
-            cut_off = self.ledger.channels[name]
-            if not cut_off.done:
-                self._read_up_to(cut_off)
-                log.info("channel %s: execution %d was cut off; repeating it", name, cut_off.number)
-                self._perform(name, cut_off, repeated=True)
+            interrupted = self.ledger.channels[name]
+            if not interrupted.done:
+                self._read_up_to(interrupted)
+                log.info("channel %s: execution %d was interrupted; repeating it", name, interrupted.number)
+                self._perform(name, interrupted, repeated=True)
 
     def _begin_where_it_ended(self) -> None:
         """Set the start position of every channel and feed from the ledger.
@@ -189,27 +189,27 @@ class Driver:
         """
         last = {name: arrivals.last(self._jetstream) for name, arrivals in self.arrivals.items()}
         for name, plan in self.plans.items():
-            before = self.ledger.channels.get(name)
-            ends = [{feed: last[feed] for feed in some} for some in (plan.feeds, plan.datasets)]
-            fitting = (before or Execution(0, {}, {})).fitting(*ends)
-            if fitting != before:
-                self.ledger.write_channel(self._jetstream, name, fitting)
+            entry = self.ledger.channels.get(name)
+            ends = [{feed: last[feed] for feed in feeds} for feeds in (plan.feeds, plan.datasets)]
+            adapted = (entry or Execution(0, {}, {})).fitting(*ends)
+            if adapted != entry:
+                self.ledger.write_channel(self._jetstream, name, adapted)
         for name, arrivals in self.arrivals.items():
-            known = self.ledger.stored.get(name, last[name])
+            position = self.ledger.stored.get(name, last[name])
             if name in self.ledger.stored and arrivals.is_new_here:
-                log.warning("feed %s: what was stored is not in %s; taking what the hub still has", name, self._folder)
-                known = {stream: self._jetstream.info(stream).first - 1 for stream in last[name]}
-            stored = {stream: min(known.get(stream, end), end) for stream, end in last[name].items()}
+                log.warning("feed %s: no stored messages in %s; reading those still at the hub", name, self._folder)
+                position = {stream: self._jetstream.info(stream).first - 1 for stream in last[name]}
+            stored = {stream: min(position.get(stream, end), end) for stream, end in last[name].items()}
             if stored != self.ledger.stored.get(name):
                 self.ledger.write_stored(self._jetstream, name, stored)
             floors = [stored, *(self._consumed(channel).get(name, stored) for channel in self.plans)]
             after = {stream: min(floor.get(stream, last[name][stream]) for floor in floors) for stream in last[name]}
             arrivals.start(after, stored)
-        # Feeds behind datasets are read last: if a client publishes its position and then a report, an execution that
+        # Feeds of datasets are read last: if a client publishes its position and then a report, an execution that
         # sees the report also sees the position.
-        behind = {feed for plan in self.plans.values() for feed in plan.datasets}
-        feeds = sorted(self.arrivals, key=lambda name: name in behind)
-        self._ahead = Ahead(self._server, {name: self.arrivals[name].upto for name in feeds}, self._segment)
+        dataset_feeds = {feed for plan in self.plans.values() for feed in plan.datasets}
+        feeds = sorted(self.arrivals, key=lambda name: name in dataset_feeds)
+        self._reader = FeedReader(self._server, {name: self.arrivals[name].upto for name in feeds}, self._segment)
 
     def _segment(self, feed: str, after: Positions, upto: Positions, messages: pa.Table | None) -> Segment:
         return self.arrivals[feed].segment(after, upto, messages)
@@ -233,7 +233,7 @@ class Driver:
     def run(self, stopping: Callable[[], bool]) -> None:
         while not stopping():
             self.round(PAUSE_S)
-        self._beside.settle(wait=True)
+        self._background.settle(wait=True)
         self.store()
         self.store_snapshots()
 
@@ -245,7 +245,7 @@ class Driver:
         for query in self._bridges:
             if (problem := query.exception()) is not None:
                 raise problem
-        self._beside.settle()
+        self._background.settle()
         self._read(wait_s)
         self.subscriptions.follow(self._jetstream)
         now = time.time()
@@ -253,28 +253,28 @@ class Driver:
         for name in due:
             if not self._due[name].period_s:
                 self._execute(name, now)
-        if not self._beside.busy and not self._store_in_turn():
+        if not self._background.busy and not self._store_in_turn():
             waiting = sorted((n for n in due if self._due[n].period_s), key=lambda name: self._due[name].next_at)
-            any(self._execute(name, now) for name in waiting)  # the longest-due channel with new input
+            any(self._execute(name, now) for name in waiting)  # the first one, longest due first, that has new input
         for name, arrivals in self.arrivals.items():
             consumed = (self._consumed(channel) for channel in self.plans)
-            arrivals.forget([each[name] for each in consumed if name in each])
+            arrivals.forget([positions[name] for positions in consumed if name in positions])
 
     def _read(self, wait_s: float = 0.0) -> None:
         """Take the segments that the reader thread has parsed; wait up to ``wait_s`` for the first."""
-        assert self._ahead is not None
-        for segment in self._ahead.take(wait_s):
+        assert self._reader is not None
+        for segment in self._reader.take(wait_s):
             self.arrivals[segment.feed].add(segment)
 
     def _store_in_turn(self) -> bool:
-        """Start a write to disk if one is due; returns whether one was."""
+        """Start a write to disk if one is due; returns whether a write was started."""
         now = time.monotonic()
         unstored = max((arrivals.unstored for arrivals in self.arrivals.values()), default=0)
         if now - self._stored_at > STORE_S or unstored > STORE_MOST:
-            self.store(self._beside.start)
+            self.store(self._background.start)
             return True
         if now - self._snapshots_at > SNAPSHOT_S:
-            self.store_snapshots(self._beside.start)
+            self.store_snapshots(self._background.start)
             return True
         return False
 
@@ -309,7 +309,7 @@ class Driver:
         if execution is None:
             return False
         self.ledger.write_channel(self._jetstream, name, execution)
-        self._perform(name, execution, self._beside.start if due.period_s else at_once)
+        self._perform(name, execution, self._background.start if due.period_s else at_once)
         due.rest(began, time.time())
         return True
 
@@ -331,13 +331,13 @@ class Driver:
         )  # fmt: skip
 
     def _perform(self, name: str, execution: Execution, do: Do = at_once, *, repeated: bool = False) -> None:
-        question = self._question(name, execution)
+        prepared = self._prepare(name, execution)
         do(
-            lambda: self._publish(name, execution, question.answer, repeated=repeated),
-            lambda counts: self._finish(name, execution, question, counts),
+            lambda: self._publish(name, execution, prepared.results, repeated=repeated),
+            lambda counts: self._finish(name, execution, prepared, counts),
         )
 
-    def _question(self, name: str, execution: Execution) -> Question:
+    def _prepare(self, name: str, execution: Execution) -> PreparedQuery:
         began, plan = time.time(), self.plans[name]
         publications = self._show_tables(plan, execution)
         subscriptions, levels = self.subscriptions.show(
@@ -346,10 +346,10 @@ class Driver:
         sql, indexed = plan.plain, bool(levels) and all(levels.values())
         if plan.indexed is not None and indexed:
             sql = plan.indexed.at(levels, publications < subscriptions)
-        answer = self._answer(publish.grouped(sql, plan.query.columns), execution)
-        return Question(answer, publications, subscriptions, indexed, began)
+        results = self._results(publish.grouped(sql, plan.query.columns), execution)
+        return PreparedQuery(results, publications, subscriptions, indexed, began)
 
-    def _finish(self, name: str, execution: Execution, question: Question, counts: publish.Counts) -> None:
+    def _finish(self, name: str, execution: Execution, prepared: PreparedQuery, counts: publish.Counts) -> None:
         if counts.left_out:
             log.warning("channel %s: execution %d: %d rows left out: %s", name, execution.number, counts.left_out,
                         counts.reason)  # fmt: skip
@@ -358,10 +358,10 @@ class Driver:
         self._commit(name, execution)
         ended = time.time()
         late = ended - datetime.fromisoformat(execution.at).timestamp()
-        self._told(
+        self._on_execution(
             Done(
-                name, execution.number, question.publications, question.subscriptions, counts.messages,
-                counts.rows, question.indexed, ended - question.began, late, counts.left_out, counts.reason,
+                name, execution.number, prepared.publications, prepared.subscriptions, counts.messages,
+                counts.rows, prepared.indexed, ended - prepared.began, late, counts.left_out, counts.reason,
             )
         )  # fmt: skip
 
@@ -370,10 +370,10 @@ class Driver:
         count = 0
         for name in plan.query.tables:
             if name in self.arrivals:
-                rows, some = self.arrivals[name].between(execution.after[name], execution.upto[name])
-                count += some
-                if some <= min(self.subscriptions.count(plan.channel.name), BROADCAST_MOST):
-                    rows = rows.hint("broadcast")  # Spark does not know how few they are
+                rows, number = self.arrivals[name].between(execution.after[name], execution.upto[name])
+                count += number
+                if number <= min(self.subscriptions.count(plan.channel.name), BROADCAST_MOST):
+                    rows = rows.hint("broadcast")  # Spark does not know that the rows are few
             elif name in self._static:
                 rows = self._static[name]
             else:
@@ -384,14 +384,14 @@ class Driver:
             rows.drop(*HIDDEN).createOrReplaceTempView(name)
         return count
 
-    def _answer(self, sql: str, execution: Execution) -> DataFrame:
+    def _results(self, sql: str, execution: Execution) -> DataFrame:
         return self.spark.sql(with_time(sql, execution.at))
 
     def _publish(self, name: str, execution: Execution, results: DataFrame, *, repeated: bool) -> publish.Counts:
-        known: set[str] = set()
+        stored: set[str] = set()
         if repeated:
-            known = publish.already(self._jetstream, RESULTS, execution.results, name, execution.number)
-        send = publish.publisher(self._server, name, execution, known)
+            stored = publish.stored_identities(self._jetstream, RESULTS, execution.results, name, execution.number)
+        send = publish.publisher(self._server, name, execution, stored)
         return sum(results.rdd.mapPartitions(send).collect(), publish.Counts())
 
     def _commit(self, name: str, execution: Execution) -> None:

@@ -21,12 +21,12 @@ PAUSE_S: Final = 0.2  # shortest pause between two reads; a read that took longe
 LONGEST_PAUSE_S: Final = 0.5  # longest pause; on a busy machine, fewer and larger pieces are less work
 FEW: Final = 20_000  # most messages that this process reads faster than Spark would
 AT_ONCE: Final = 200_000  # most messages of a stream that Spark reads in one piece
-MOST: Final = 400_000  # messages waiting to be taken at which reading stops
+MOST: Final = 400_000  # most messages in pieces that have not been taken; beyond that, reading stops
 
 Piece = TypeVar("Piece")
 
 
-class Ahead(Generic[Piece]):
+class FeedReader(Generic[Piece]):
     """A thread that follows the streams of feeds and makes pieces of them; ``take`` returns each piece once, in order.
 
     ``make`` gets the feed, the positions where the piece begins and ends, and its messages, or None instead of the
@@ -42,12 +42,12 @@ class Ahead(Generic[Piece]):
         self._jetstream = JetStream(server)
         self._make = make
         self._upto = {feed: dict(at) for feed, at in after.items()}
-        self._made: list[Piece] = []
-        self._waiting = 0  # messages
-        self._trouble: Exception | None = None
-        self._turn = threading.Condition()
+        self._pieces: list[Piece] = []
+        self._waiting = 0  # messages in pieces that have not been taken
+        self._error: Exception | None = None
+        self._changed = threading.Condition()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="ahead", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name="feed-reader", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -60,13 +60,13 @@ class Ahead(Generic[Piece]):
 
         If there are none, an exception of the thread is raised here.
         """
-        with self._turn:
-            self._turn.wait_for(lambda: self._made or self._trouble, wait_s)
-            made, self._made, self._waiting = self._made, [], 0
-            trouble, self._trouble = self._trouble, None
-        if trouble is not None and not made:
-            raise trouble
-        return made
+        with self._changed:
+            self._changed.wait_for(lambda: self._pieces or self._error, wait_s)
+            pieces, self._pieces, self._waiting = self._pieces, [], 0
+            error, self._error = self._error, None
+        if error is not None and not pieces:
+            raise error
+        return pieces
 
     def _follow(self) -> None:
         pause_s = PAUSE_S
@@ -76,32 +76,32 @@ class Ahead(Generic[Piece]):
             began = time.monotonic()
             try:
                 self._step()
-            except Exception as trouble:  # ``take`` raises it; the step is tried again
-                with self._turn:
-                    self._trouble = trouble
-                    self._turn.notify_all()
+            except Exception as error:  # ``take`` raises it; the step is tried again
+                with self._changed:
+                    self._error = error
+                    self._changed.notify_all()
             pause_s = min(max(PAUSE_S, time.monotonic() - began), LONGEST_PAUSE_S)
 
     def _step(self) -> None:
         last = {feed: {stream: self._jetstream.info(stream).last for stream in at} for feed, at in self._upto.items()}
-        made, upto = [], {}
+        pieces, upto = [], {}
         for feed, after in reversed(self._upto.items()):
             if last[feed] == after:
                 continue
             if any(last[feed][stream] - at > FEW for stream, at in after.items()):
                 upto[feed] = {stream: min(last[feed][stream], at + AT_ONCE) for stream, at in after.items()}
-                made.append(self._make(feed, after, upto[feed], None))
+                pieces.append(self._make(feed, after, upto[feed], None))
             else:
                 upto[feed] = last[feed]
-                made.append(self._make(feed, after, upto[feed], self._read(after, upto[feed])))
+                pieces.append(self._make(feed, after, upto[feed], self._read(after, upto[feed])))
             if upto[feed] != last[feed]:  # earlier feeds wait until this one has caught up
                 break
-        with self._turn:
-            self._made += made
-            for feed, places in upto.items():
-                self._waiting += sum(places[stream] - at for stream, at in self._upto[feed].items())
-                self._upto[feed] = places
-            self._turn.notify_all()
+        with self._changed:
+            self._pieces += pieces
+            for feed, positions in upto.items():
+                self._waiting += sum(positions[stream] - at for stream, at in self._upto[feed].items())
+                self._upto[feed] = positions
+            self._changed.notify_all()
 
     def _read(self, after: Positions, upto: Positions) -> pa.Table:
         """The messages between these positions, with a ``stream`` column."""
@@ -110,6 +110,6 @@ class Ahead(Generic[Piece]):
             for stream, at in after.items()
             if upto[stream] > at
         }
-        streams = [stream for stream, some in batches.items() for batch in some for _ in range(batch.num_rows)]
-        whole = pa.Table.from_batches([batch for some in batches.values() for batch in some], COLUMNS)
-        return whole.drop_columns(["message_id"]).add_column(0, "stream", pa.array(streams, pa.string()))
+        streams = [stream for stream, parts in batches.items() for batch in parts for _ in range(batch.num_rows)]
+        messages = pa.Table.from_batches([batch for parts in batches.values() for batch in parts], COLUMNS)
+        return messages.drop_columns(["message_id"]).add_column(0, "stream", pa.array(streams, pa.string()))

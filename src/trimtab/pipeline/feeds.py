@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 MESSAGES: Final = "stream string, seq long, time timestamp, subject string, data binary"
 REJECTS: Final = "stream string, seq long, time timestamp, subject string, data string, reason string"
-STREAM: Final = "_stream"  # origin columns of a row, hidden from channels: stream, sequence and time
+# Origin columns of a row, hidden from channels: stream, sequence, and time of storage.
+STREAM: Final = "_stream"
 SEQ: Final = "_seq"
 TIME: Final = "_time"
-BAD: Final = "_bad"
+BAD: Final = "_bad"  # column with the text of a message that does not fit the schema
 
 
 def streams_of(feed: Feed, app: str) -> dict[str, str]:
@@ -44,24 +45,24 @@ def read(spark: SparkSession, server: Server, after: Positions, upto: Positions)
             options = {"stream": stream, "low": str(low), "high": str(high), **connection(server)}
             rows = spark.read.format("nats").options(**options).load()
             parts.append(rows.select(F.lit(stream).alias("stream"), "seq", "time", "subject", "data"))
-    return reduce(lambda one, other: one.unionAll(other), parts) if parts else spark.createDataFrame([], MESSAGES)
+    return reduce(lambda left, right: left.unionAll(right), parts) if parts else spark.createDataFrame([], MESSAGES)
 
 
 def connection(server: Server) -> dict[str, str]:
     """Options of the source that connect it to a server."""
-    known = {
+    options = {
         "url": server.url,
         "user": server.user,
         "password": server.password,
         "ca": server.ca,
         "domain": server.domain,
     }
-    return {name: value for name, value in known.items() if value}
+    return {name: value for name, value in options.items() if value}
 
 
 def parsed(messages: DataFrame, schema: Mapping[str, str]) -> DataFrame:
-    """Messages parsed by the schema; ``_bad`` holds the text of those that do not fit."""
-    # SQL texts are one call to Spark each; column objects would be some sixty calls at every read.
+    """Messages parsed by the schema; ``_bad`` holds the text of messages that do not fit it."""
+    # A SQL text is one call to Spark; column objects would be about sixty calls at every read.
     text = "CAST(data AS STRING)"
     readable = messages.selectExpr(
         f"stream AS {STREAM}", f"seq AS {SEQ}", f"time AS {TIME}", "subject", f"make_valid_utf8({text}) AS _text",
@@ -86,9 +87,9 @@ def rejects(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     reasons: list[Column] = [F.when(fields.isNull(), F.lit("it is not a JSON object"))]
     for name, kind in schema.items():
         value = fields[name]
-        wrong = value.isNotNull() & F.expr(f"try_cast(_fields['{name}'] AS {ddl_name(kind)})").isNull()
-        said = F.concat(F.lit(f"'{name}' must be {kind}, but is "), F.substring(value, 1, 60))
-        reasons.append(F.when(wrong, said))
+        misfit = value.isNotNull() & F.expr(f"try_cast(_fields['{name}'] AS {ddl_name(kind)})").isNull()
+        text = F.concat(F.lit(f"'{name}' must be {kind}, but is "), F.substring(value, 1, 60))
+        reasons.append(F.when(misfit, text))
     with_fields = rows.where(F.col(BAD).isNotNull()).withColumn("_fields", fields)
     reason = F.coalesce(*reasons, F.lit("a value is not of the type in the feed's schema"))
     return with_fields.select(

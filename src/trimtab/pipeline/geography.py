@@ -1,12 +1,13 @@
-"""Places in SQL: functions for channels, and the grid that finds what is near without comparing all with all.
+"""Places in SQL: functions for channels, and the grid that finds near places without comparing all pairs.
 
-Distances are great circles on a sphere of the Earth's mean radius. A place that is not on Earth (a latitude beyond 90,
-a longitude beyond 360, NaN) has no distance: NULL.
+Distances are great circles on a sphere of the Earth's mean radius. The distance is NULL if a place is not on Earth (a
+latitude beyond 90, a longitude beyond 360, NaN).
 
-The grid has a level for every power of two of degrees. At level ``l`` the Earth is cut into rows of ``2^l`` degrees of
-latitude, and each row into as many cells as make them about as wide as high; so poles and the antimeridian are nothing
-special. A circle is kept in all cells it touches, at the first level whose rows are as high as some radii of it: two
-cells on average if these are four, six if it is one. A place is looked up in its one cell of every level in use.
+The grid has a level for every power of two of degrees. At level ``l`` the Earth is divided into rows of ``2^l`` degrees
+of latitude, and each row into cells that are about as wide as high. So poles and the antimeridian need no special
+cases. A circle is stored in all cells that it touches, at the first level whose rows are at least as high as a given
+number of its radii: with four radii it touches two cells on average, with one radius six. A place is looked up in the
+one cell that contains it, at every level in use.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 from trimtab.model.positions import EARTH_KM
 
-LEVELS: Final = (-12, 9)  # from 27 m to all of the Earth
+LEVELS: Final = (-12, 9)  # from rows of 27 m to a row that covers the Earth
 
 _ON_EARTH: Final = "abs(a) <= 90 AND abs(c) <= 90 AND abs(b) <= 360 AND abs(d) <= 360"
 _HALVES: Final = "pow(sin(radians(c - a) / 2), 2) + cos(radians(a)) * cos(radians(c)) * pow(sin(radians(d - b) / 2), 2)"
@@ -48,7 +49,7 @@ GRID: Final = {
         "angle DOUBLE, radii INT", "INT",
         f"CAST(greatest({LEVELS[0]}, least({LEVELS[1]}, ceil(log2(radii * angle)))) AS INT)",
     ),
-    # The square of the chord from the centre to the edge, plus more than rounding can lose.
+    # The square of the chord from the centre to the edge, plus a margin larger than rounding errors.
     "_circle_chord": ("angle DOUBLE", "DOUBLE", "4 * pow(sin(radians(least(180D, angle)) / 2), 2) + 1e-14D"),
     # Extent of a circle to the east and west, in degrees: all around if it contains a pole.
     "_circle_reach": (

@@ -32,16 +32,16 @@ WINDOWS: Final = ("topic", "broker", "client", "pair")
 
 def write_workload(
     spark: SparkSession, history: Path, out: Path, since: float | None = None, until: float | None = None,
-    step: Callable[[str], None] = lambda what: None,
+    step: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Write mean rates and links between ``since`` and ``until`` as a workload folder; returns counts and times."""
     began = time.monotonic()
     with readable(history):
         rows, (first, last, events) = _within(spark, history, since, until, step)
         measured = _measured_s(rows["brokers"], first, last)
-        known = telemetry.rates(rows["topics"], first, last, measured)
-        linked = rows["links"].where("client IS NOT NULL").select("client", "topic", "role").distinct()
-        counts = _write(telemetry.workload(known, linked, rows["brokers"]), out, step)
+        rates = telemetry.rates(rows["topics"], first, last, measured)
+        links = rows["links"].where("client IS NOT NULL").select("client", "topic", "role").distinct()
+        counts = _write(telemetry.workload(rates, links, rows["brokers"]), out, step)
     return {
         "rows": counts, "events": events, "span_s": last - first, "measured_s": measured, "since": first,
         "until": last, "seconds": time.monotonic() - began,
@@ -59,40 +59,40 @@ def readable(history: Path) -> Iterator[None]:
 
 def windows(
     spark: SparkSession, history: Path, by: str, every_s: float | None = None, since: float | None = None,
-    until: float | None = None, step: Callable[[str], None] = lambda what: None,
+    until: float | None = None, step: Callable[[str], None] = lambda text: None,
 ) -> DataFrame:  # fmt: skip
-    """Figures per window of ``every_s`` seconds, or over the whole time: by topic, by broker, by client, or by pair of
-    clients (how much they have in common)."""
+    """Figures per window of ``every_s`` seconds, or of the whole time: by topic, by broker, by client, or by pair of
+    clients (the number of common subscriptions)."""
     rows, (first, last, _) = _within(spark, history, since, until, step)
     if by == "pair":
         return telemetry.shared(rows["links"].select("client", "topic", "role").distinct())
-    whole = every_s is None  # one window that begins with the first report
+    single = every_s is None  # one window that begins with the first report
     if every_s is None:
         every_s = _measured_s(rows["brokers"], first, last)
         rows = {name: frame.withColumn("at", F.lit(0.0)) for name, frame in rows.items()}
     if by == "topic":
-        made = telemetry.topic_windows(rows["topics"], every_s)
+        table = telemetry.topic_windows(rows["topics"], every_s)
     elif by == "broker":
-        made = telemetry.broker_windows(rows["brokers"], rows["topics"], every_s)
+        table = telemetry.broker_windows(rows["brokers"], rows["topics"], every_s)
     else:
-        made = telemetry.client_windows(rows["links"], rows["topics"], every_s)
-    return made.withColumn("begin", F.lit(first)) if whole else made
+        table = telemetry.client_windows(rows["links"], rows["topics"], every_s)
+    return table.withColumn("begin", F.lit(first)) if single else table
 
 
 def _within(
     spark: SparkSession, history: Path, since: float | None, until: float | None, step: Callable[[str], None]
 ) -> tuple[dict[str, DataFrame], tuple[float, float, int]]:
-    """All tables restricted to that time; the first and last time in them, and the number of rows of topics."""
+    """All tables restricted to a time span; the ends of that span, and the number of rows of topics in it."""
     step("reading the schema")
     rows = {name: read(spark, history, name) for name in telemetry.TABLES}
-    step("looking for the time")
+    step("finding the time span")
     first, last, events = _span(rows["topics"], since, until)
-    then = (F.col("at") > first) & (F.col("at") <= last)
-    return {name: frame.where(then) for name, frame in rows.items()}, (first, last, events)
+    in_span = (F.col("at") > first) & (F.col("at") <= last)
+    return {name: frame.where(in_span) for name, frame in rows.items()}, (first, last, events)
 
 
 def _measured_s(brokers: DataFrame, first: float, last: float) -> float:
-    """Seconds covered by reports: the pipeline, or the whole fleet, may have been down in between."""
+    """Seconds covered by reports, without times in which the pipeline or the whole fleet was down."""
     pieces = brokers.select(F.floor(F.col("at") / PIECE_S)).distinct().count()
     return max(min(last - first, PIECE_S * pieces), 1e-9)
 
@@ -104,7 +104,7 @@ def check_folders(history: Path) -> None:
         if not files:
             raise BadInput(
                 f"{history} has no Parquet files in '{name}'; history has the folders {', '.join(telemetry.TABLES)}, "
-                "as the pipeline keeps it in pipeline/history of the fleet's folder"
+                "as in pipeline/history of the fleet's folder"
             )
         for file in files:
             _check(file, ddl)
@@ -112,30 +112,32 @@ def check_folders(history: Path) -> None:
 
 def _check(file: Path, ddl: str) -> None:
     try:
-        has = pq.read_schema(file)
+        schema = pq.read_schema(file)
     except (pa.ArrowException, OSError) as error:
         raise BadInput(f"{file} is no Parquet file: {str(error).splitlines()[0]}") from None
-    for column, kind in (each.split(" ", 1) for each in ddl.replace("MAP<INT, LONG>", "MAP").split(", ")):
-        wanted = {"STRING": "text", "MAP": "a map"}.get(kind, "a number")
-        if column not in has.names and column in telemetry.ADDED:
+    for column, kind in (column_ddl.split(" ", 1) for column_ddl in ddl.replace("MAP<INT, LONG>", "MAP").split(", ")):
+        expected = {"STRING": "text", "MAP": "a map"}.get(kind, "a number")
+        if column not in schema.names and column in telemetry.ADDED:
             continue
-        if column not in has.names:
-            raise BadInput(f"{file} has no column '{column}' ({wanted}); it has {', '.join(sorted(has.names))}: is it "
-                           "history of telemetry?")  # fmt: skip
-        found = has.field(column).type
-        if not any(fits(found) for fits in KINDS[wanted]):
-            raise BadInput(f"{file}: column '{column}' is {found}, but must be {wanted}")
+        if column not in schema.names:
+            columns = ", ".join(sorted(schema.names))
+            raise BadInput(
+                f"{file} has no column '{column}' ({expected}); it has {columns}: is it history of telemetry?"
+            )
+        actual = schema.field(column).type
+        if not any(fits(actual) for fits in KINDS[expected]):
+            raise BadInput(f"{file}: column '{column}' is {actual}, but must be {expected}")
 
 
 def read(spark: SparkSession, history: Path, name: str) -> DataFrame:
     """A table of history."""
     options: dict[str, bool | str] = {"recursiveFileLookup": True, "pathGlobFilter": "*.parquet", "mergeSchema": True}
-    found = spark.read.options(**options).parquet(str(history / name))
-    wanted = dict(spark.createDataFrame([], telemetry.TABLES[name]).dtypes)
-    for column in set(telemetry.ADDED) & set(wanted) - set(found.columns):  # older history does not have it
-        found = found.withColumn(column, F.lit(0))
-    rows = found.fillna(0, [column for column in telemetry.ADDED if column in wanted])
-    return rows.select(*(F.col(column).cast(kind).alias(column) for column, kind in wanted.items()))
+    frame = spark.read.options(**options).parquet(str(history / name))
+    expected = dict(spark.createDataFrame([], telemetry.TABLES[name]).dtypes)
+    for column in set(telemetry.ADDED) & set(expected) - set(frame.columns):  # older history lacks these columns
+        frame = frame.withColumn(column, F.lit(0))
+    rows = frame.fillna(0, [column for column in telemetry.ADDED if column in expected])
+    return rows.select(*(F.col(column).cast(kind).alias(column) for column, kind in expected.items()))
 
 
 def _span(rows: DataFrame, since: float | None, until: float | None) -> tuple[float, float, int]:
@@ -145,19 +147,19 @@ def _span(rows: DataFrame, since: float | None, until: float | None) -> tuple[fl
         within = within.where(F.col("at") > since)
     if until is not None:
         within = within.where(F.col("at") <= until)
-    found = within.agg(F.min(F.col("at") - F.col("period_s")), F.max("at"), F.count("*")).first()
-    assert found is not None
-    if not found[2]:
+    row = within.agg(F.min(F.col("at") - F.col("period_s")), F.max("at"), F.count("*")).first()
+    assert row is not None
+    if not row[2]:
         raise BadInput("there is no history between these times; leave --since and --until out to see all of it")
-    return float(found[0] if since is None else since), float(found[1] if until is None else until), int(found[2])
+    return float(row[0] if since is None else since), float(row[1] if until is None else until), int(row[2])
 
 
 def write_table(frame: DataFrame, out: Path) -> int:
     """Write one Parquet file; returns the number of rows."""
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".history-") as folder:
         frame.coalesce(1).write.mode("overwrite").parquet(folder)
-        (found,) = Path(folder).glob("part-*.parquet")
-        shutil.move(found, out)
+        (file,) = Path(folder).glob("part-*.parquet")
+        shutil.move(file, out)
     return int(pq.read_metadata(out).num_rows)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
-from trimtab.fleet.protocol import wire
+from trimtab.fleet import tasks
+from trimtab.fleet.protocol import subjects, wire
 from trimtab.fleet.protocol.admin_verbs import DeclareChannels
 from trimtab.fleet.protocol.entries import ChannelEntry
 from trimtab.fleet.protocol.streams import LEDGER
+from trimtab.fleet.protocol.subjects import ANY
 from trimtab.fleet.site.launch import admin_connection
 from trimtab.pipeline.feeds import streams_of
 from trimtab.pipeline.nats.wire import Server
@@ -31,12 +32,12 @@ def server_of(fleet: Fleet) -> Server:
 
 async def reach(fleet: Fleet) -> None:
     """Check that the hub answers and accepts our credentials, before a long start."""
-    await (await admin_connection(fleet)).close()
+    await wire.close(await admin_connection(fleet))
 
 
 def prepare(fleet: Fleet, app: App) -> None:
     """Create or update streams, ledger and channels; safe to repeat."""
-    asyncio.run(_prepare(fleet, app))
+    tasks.run(_prepare(fleet, app))
 
 
 async def _prepare(fleet: Fleet, app: App) -> None:
@@ -53,27 +54,25 @@ async def _prepare(fleet: Fleet, app: App) -> None:
                     discard=DiscardPolicy.OLD,
                 ))  # fmt: skip
         await _make(connection, StreamConfig(
-            name=LEDGER, subjects=["ledger.*.*.*"], storage=StorageType.FILE, max_msgs_per_subject=1,
+            name=LEDGER, subjects=[subjects.ledger(ANY, ANY, ANY)], storage=StorageType.FILE, max_msgs_per_subject=1,
             allow_direct=True,
         ))  # fmt: skip
         channels = {
-            name: ChannelEntry(app.name, dict(each.parameters), each.period_s, each.retention_s)
-            for name, each in app.channels.items()
+            name: ChannelEntry(app.name, dict(channel.parameters), channel.period_s, channel.retention_s)
+            for name, channel in app.channels.items()
         }
         await wire.ask(connection, DeclareChannels(app.name, channels), 30.0)
     finally:
-        await connection.close()
+        await wire.close(connection)
 
 
 async def _make(connection: Nats, config: StreamConfig) -> None:
     jetstream = connection.jetstream()
     try:
-        known = (await jetstream.stream_info(config.name or "")).config
+        current = (await jetstream.stream_info(config.name or "")).config
     except NotFoundError:
         await jetstream.add_stream(config)
         return
-    if (
-        config.max_age is not None and known.max_age is not None
-    ):  # shared with another feed that wants to keep it longer
-        config.max_age = max(config.max_age, known.max_age)
+    if config.max_age is not None and current.max_age is not None:  # another feed of the topic may keep it longer
+        config.max_age = max(config.max_age, current.max_age)
     await jetstream.update_stream(config)

@@ -1,7 +1,7 @@
 """The ledger of executions, kept at the hub: an execution is recorded before it begins and when it is done.
 
 An entry holds everything that its execution depends on: the publications, the version of the subscriptions, the time.
-An execution that was cut off at any point can therefore be repeated with the same results, without any state on
+An execution that was interrupted at any point can therefore be repeated with the same results, without any state on
 Spark's own disk.
 """
 
@@ -25,18 +25,18 @@ Positions = dict[str, int]  # stream -> sequence
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution of a channel; ``done`` or to be repeated."""
+    """One execution of a channel. An execution that is not ``done`` is to be repeated."""
 
     number: int
     after: dict[str, Positions]  # feed -> last publication of earlier executions
     upto: dict[str, Positions]  # feed -> last publication of this execution
-    datasets: dict[str, Positions] = field(default_factory=dict)  # feed -> up to where datasets of it are read
-    version: int = 0  # of the subscriptions
-    at: str = ""  # its scheduled time, used in the query and the results
-    results: int = 0  # last sequence of the results stream when it began
+    datasets: dict[str, Positions] = field(default_factory=dict)  # feed -> last publication that its datasets contain
+    version: int = 0  # version of the subscriptions
+    at: str = ""  # scheduled time, used in the query and the results
+    results: int = 0  # last sequence of the results stream at the beginning of the execution
     done: bool = True
     left_out: int = 0  # rows of all executions so far that were too large to be sent
-    reason: str = ""  # why the last of those was left out
+    reason: str = ""  # why the last such row was left out
 
     def fitting(self, feeds: Mapping[str, Positions], datasets: Mapping[str, Positions]) -> Execution:
         """Adapt the entry to the feeds that the channel reads now, and to the ends of their streams.
@@ -44,9 +44,9 @@ class Execution:
         Positions are capped at the end of the stream, since a stream may have been created anew.
         """
 
-        def within(said: Mapping[str, Positions], last: Mapping[str, Positions]) -> dict[str, Positions]:
+        def within(positions: Mapping[str, Positions], last: Mapping[str, Positions]) -> dict[str, Positions]:
             return {
-                feed: {stream: min(said.get(feed, {}).get(stream, end), end) for stream, end in ends.items()}
+                feed: {stream: min(positions.get(feed, {}).get(stream, end), end) for stream, end in ends.items()}
                 for feed, ends in last.items()
             }
 

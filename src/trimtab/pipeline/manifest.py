@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from trimtab.errors import BadInput
 from trimtab.fleet.protocol import names
 from trimtab.fleet.protocol.types import is_text, shown
-from trimtab.pipeline.yaml_source import DAY_S, LONGEST_NAME, Sheet, compose, content, kind_of, nothing, unknown
+from trimtab.pipeline.yaml_source import DAY_S, LONGEST_NAME, NodeReader, compose, content, kind_of, nothing, unknown
 
 if TYPE_CHECKING:
     import yaml
@@ -94,25 +94,27 @@ def load(path: str | Path) -> App:
     """Read and check a manifest; BadManifest names the line of the first fault."""
     path = Path(path)
     root = compose(str(path), content(path))
-    sheet = Sheet(str(path))
-    app = _app(sheet, path.absolute(), root)
-    if sheet.faults:
-        raise min(sheet.faults, key=lambda fault: fault.place.line)
+    reader = NodeReader(str(path))
+    app = _app(reader, path.absolute(), root)
+    if reader.faults:
+        raise min(reader.faults, key=lambda fault: fault.place.line)
     return app
 
 
 def file_format(path: Path) -> str:
-    """csv, parquet or json, by the file's ending, or by the ending of every file in the folder."""
+    """The format (csv, parquet or json), from the ending of the file or of all files in the folder."""
     if path.is_dir():
         # Spark ignores files whose names begin with these characters, and reads all others.
-        found = sorted(each.name for each in path.iterdir() if each.is_file() and not each.name.startswith((".", "_")))
-        if not found:
+        file_names = sorted(
+            path_.name for path_ in path.iterdir() if path_.is_file() and not path_.name.startswith((".", "_"))
+        )
+        if not file_names:
             raise BadInput(f"folder {str(path)!r} has no files in it; {_ENDINGS}")
     elif path.is_file():
-        found = [path.name]
+        file_names = [path.name]
     else:
         raise BadInput(f"there is no file or folder {str(path)!r}")
-    formats = {Path(name).suffix.lower().removeprefix("."): name for name in reversed(found)}
+    formats = {Path(name).suffix.lower().removeprefix("."): name for name in reversed(file_names)}
     for ending, name in formats.items():
         if ending not in FORMATS:
             raise BadInput(f"{name!r} cannot be read; {_ENDINGS}")
@@ -122,153 +124,155 @@ def file_format(path: Path) -> str:
     return next(iter(formats))
 
 
-def _app(sheet: Sheet, path: Path, root: yaml.Node) -> App:
-    at, fields = sheet.fields(sheet.place(root), root, "the manifest", ("app", "feeds", "datasets", "channels"))
-    absent = nothing(at)
-    app = sheet.text(fields.get("app", absent), "app, the name of the application,")
+def _app(reader: NodeReader, path: Path, root: yaml.Node) -> App:
+    at, fields = reader.fields(reader.place(root), root, "the manifest", ("app", "feeds", "datasets", "channels"))
+    missing = nothing(at)
+    app = reader.text(fields.get("app", missing), "app, the name of the application,")
     if app:
-        _check_name(sheet, fields["app"], app, "an app")
+        _check_name(reader, fields["app"], app, "an app")
     feeds, datasets, channels = {}, {}, {}
-    section = fields.get("feeds", absent)
-    for at, name, node in sheet.entries(section, "feeds"):
-        _check_table(sheet, at, name, "a feed")
-        feeds[name] = _feed(sheet, at, name, node)
+    section = fields.get("feeds", missing)
+    for at, name, node in reader.entries(section, "feeds"):
+        _check_table(reader, at, name, "a feed")
+        feeds[name] = _feed(reader, at, name, node)
     if not feeds:
-        sheet.fault(section, "the app has no feeds; it needs at least one, or there is nothing to do")
-    for at, name, node in sheet.entries(fields.get("datasets", absent), "datasets"):
-        _check_table(sheet, at, name, "a dataset")
-        datasets[name] = _dataset(sheet, at, name, node, path.parent, feeds)
+        reader.fault(section, "the app has no feeds; it needs at least one, or there is nothing to do")
+    for at, name, node in reader.entries(fields.get("datasets", missing), "datasets"):
+        _check_table(reader, at, name, "a dataset")
+        datasets[name] = _dataset(reader, at, name, node, path.parent, feeds)
         if name in feeds:
             first, second = sorted((feeds[name].place, at), key=lambda place: place.line)
-            rule = "feeds and datasets share their names, for queries see both as tables"
-            sheet.fault(second, f"the name '{name}' is taken in line {first.line}; {rule}")
-    for at, name, node in sheet.entries(fields.get("channels", absent), "channels"):
-        _check_name(sheet, at, name, "a channel")
-        channels[name] = _channel(sheet, at, name, node)
+            rule = "feeds and datasets must have different names, since queries read both as tables"
+            reader.fault(second, f"the name '{name}' is taken in line {first.line}; {rule}")
+    for at, name, node in reader.entries(fields.get("channels", missing), "channels"):
+        _check_name(reader, at, name, "a channel")
+        channels[name] = _channel(reader, at, name, node)
     return App(app, path, feeds, datasets, channels)
 
 
-def _check_name(sheet: Sheet, where: yaml.Node | Place, name: str, kind: str) -> None:
+def _check_name(reader: NodeReader, where: yaml.Node | Place, name: str, kind: str) -> None:
     if not _NAME.fullmatch(name) or len(name) > names.MAX_NAME:
         rule = f"letters, digits, '_' and '-', {names.MAX_NAME} at most"
-        sheet.fault(where, f"{kind} is called by {rule}, but this came: {shown(name)}")
+        reader.fault(where, f"{kind} is called by {rule}, but this came: {shown(name)}")
 
 
-def _check_table(sheet: Sheet, at: Place, name: str, kind: str) -> None:
+def _check_table(reader: NodeReader, at: Place, name: str, kind: str) -> None:
     if not _TABLE.fullmatch(name) or len(name) > LONGEST_NAME:
         rule = f"lower-case letters, digits and '_', a letter first, {LONGEST_NAME} at most"
-        sheet.fault(at, f"{kind} is called by {rule}, but this came: {shown(name)}")
+        reader.fault(at, f"{kind} is called by {rule}, but this came: {shown(name)}")
     elif name in _RESERVED:
-        sheet.fault(at, f"{kind} cannot be called '{name}': that is a word of SQL; give it another name")
+        reader.fault(at, f"{kind} cannot be called '{name}': that is a word of SQL; give it another name")
 
 
-def _feed(sheet: Sheet, at: Place, name: str, node: yaml.Node) -> Feed:
+def _feed(reader: NodeReader, at: Place, name: str, node: yaml.Node) -> Feed:
     what = f"feed {shown(name)}"
-    lacks, fields = sheet.fields(at, node, what, ("topic", "topics", "spark", "schema", "retention"))
-    sheet.only_one(fields, ("topic", "topics", "spark"), lacks, what)
+    missing_at, fields = reader.fields(at, node, what, ("topic", "topics", "spark", "schema", "retention"))
+    reader.only_one(fields, ("topic", "topics", "spark"), missing_at, what)
     return Feed(
         name,
-        _topics(sheet, fields, what),
-        _options(sheet, fields["spark"], f"spark of {what}") if "spark" in fields else {},
-        _schema(sheet, lacks, fields, what),
-        sheet.duration(fields["retention"], f"the retention of {what}") if "retention" in fields else 7 * DAY_S,
+        _topics(reader, fields, what),
+        _options(reader, fields["spark"], f"spark of {what}") if "spark" in fields else {},
+        _schema(reader, missing_at, fields, what),
+        reader.duration(fields["retention"], f"the retention of {what}") if "retention" in fields else 7 * DAY_S,
         at,
     )
 
 
-def _topics(sheet: Sheet, fields: Fields, what: str) -> tuple[str, ...]:
-    found = sheet.texts(fields["topics"], f"the topics of {what}") if "topics" in fields else []
+def _topics(reader: NodeReader, fields: Fields, what: str) -> tuple[str, ...]:
+    topics = reader.texts(fields["topics"], f"the topics of {what}") if "topics" in fields else []
     if "topic" in fields:
-        found.append((fields["topic"], sheet.text(fields["topic"], f"the topic of {what}")))
-    for node, topic in found:
+        topics.append((fields["topic"], reader.text(fields["topic"], f"the topic of {what}")))
+    for node, topic in topics:
         try:
             names.topic_name(topic)
         except BadInput as error:
-            sheet.fault(node, f"{what}: {error}")
-    return tuple(topic for _, topic in found)
+            reader.fault(node, f"{what}: {error}")
+    return tuple(topic for _, topic in topics)
 
 
-def _options(sheet: Sheet, node: yaml.Node, what: str) -> dict[str, str]:
+def _options(reader: NodeReader, node: yaml.Node, what: str) -> dict[str, str]:
     """Options of a Spark source. All are text, taken as written, with or without quotes."""
-    found = {}
-    for _, name, value in sheet.entries(node, what):
+    options = {}
+    for _, name, value in reader.entries(node, what):
         plain = kind_of(value) in ("str", "int", "float") or (
             kind_of(value) == "bool" and value.value in ("true", "false")
         )
         if plain and is_text(value.value) and name != "format":
-            found[name] = str(value.value)
+            options[name] = str(value.value)
         else:
-            found[name] = sheet.text(value, f"{shown(name)} in {what}")
-    if "format" not in found:
-        sheet.fault(node, f"{what} needs a format, such as json, rate or kafka")
-    return found
+            options[name] = reader.text(value, f"{shown(name)} in {what}")
+    if "format" not in options:
+        reader.fault(node, f"{what} needs a format, such as json, rate or kafka")
+    return options
 
 
-def _schema(sheet: Sheet, lacks: Place, fields: Fields, what: str) -> dict[str, str]:
-    node = fields.get("schema", nothing(lacks))
-    found = sheet.columns(node, f"the schema of {what}")
-    if not found:
-        sheet.fault(node, f"{what} needs a schema with at least one column, such as {{id: string, at: timestamp}}")
-    return found
+def _schema(reader: NodeReader, missing_at: Place, fields: Fields, what: str) -> dict[str, str]:
+    node = fields.get("schema", nothing(missing_at))
+    columns = reader.columns(node, f"the schema of {what}")
+    if not columns:
+        reader.fault(node, f"{what} needs a schema with at least one column, such as {{id: string, at: timestamp}}")
+    return columns
 
 
-def _dataset(sheet: Sheet, at: Place, name: str, node: yaml.Node, folder: Path, feeds: dict[str, Feed]) -> Dataset:
+def _dataset(
+    reader: NodeReader, at: Place, name: str, node: yaml.Node, folder: Path, feeds: dict[str, Feed]
+) -> Dataset:
     what = f"dataset {shown(name)}"
-    lacks, fields = sheet.fields(at, node, what, ("file", "schema", "feed", "key"))
-    if sheet.only_one(fields, ("file", "feed"), lacks, what) == "file":
+    missing_at, fields = reader.fields(at, node, what, ("file", "schema", "feed", "key"))
+    if reader.only_one(fields, ("file", "feed"), missing_at, what) == "file":
         if "key" in fields:
-            sheet.fault(fields["key"], f"{what}: key goes with feed; of a file, every row is kept")
-        file = _file(sheet, fields.get("file", nothing(lacks)), folder, what)
-        return Dataset(name, "static", file, "", (), _schema(sheet, lacks, fields, what), at)
+            reader.fault(fields["key"], f"{what}: key goes with feed; of a file, every row is kept")
+        file = _file(reader, fields.get("file", nothing(missing_at)), folder, what)
+        return Dataset(name, "static", file, "", (), _schema(reader, missing_at, fields, what), at)
     if "schema" in fields:
-        sheet.fault(fields["schema"], f"{what}: schema goes with file; the columns here are those of the feed")
-    feed = sheet.text(fields["feed"], f"the feed of {what}")
+        reader.fault(fields["schema"], f"{what}: schema goes with file; the columns here are those of the feed")
+    feed = reader.text(fields["feed"], f"the feed of {what}")
     if feed and feeds and feed not in feeds:  # an app without feeds is reported elsewhere
-        sheet.fault(fields["feed"], f"{what}: {unknown('feed', feed, feeds)}")
+        reader.fault(fields["feed"], f"{what}: {unknown('feed', feed, feeds)}")
     schema = feeds[feed].schema if feed in feeds else {}
-    key = _key(sheet, fields["key"], schema, what) if "key" in fields else ()
+    key = _key(reader, fields["key"], schema, what) if "key" in fields else ()
     return Dataset(name, "keyed" if "key" in fields else "history", None, feed, key, schema, at)
 
 
-def _file(sheet: Sheet, node: yaml.Node, folder: Path, what: str) -> Path:
-    file = folder / sheet.text(node, f"the file of {what}")
+def _file(reader: NodeReader, node: yaml.Node, folder: Path, what: str) -> Path:
+    file = folder / reader.text(node, f"the file of {what}")
     try:
         file_format(file)
     except (OSError, ValueError) as error:
-        sheet.fault(node, f"{what}: {error}")
+        reader.fault(node, f"{what}: {error}")
     return file
 
 
-def _key(sheet: Sheet, node: yaml.Node, schema: dict[str, str], what: str) -> tuple[str, ...]:
+def _key(reader: NodeReader, node: yaml.Node, schema: dict[str, str], what: str) -> tuple[str, ...]:
     if kind_of(node) == "seq":
-        found = sheet.texts(node, f"the key of {what}")
+        columns = reader.texts(node, f"the key of {what}")
     else:
-        found = [(node, sheet.text(node, f"the key of {what}"))]
-    for at, column in found:
+        columns = [(node, reader.text(node, f"the key of {what}"))]
+    for at, column in columns:
         if schema and column not in schema:  # an empty schema is reported elsewhere
-            sheet.fault(at, f"the key of {what}: {unknown('column', column, schema)}")
-    return tuple(column for _, column in found)
+            reader.fault(at, f"the key of {what}: {unknown('column', column, schema)}")
+    return tuple(column for _, column in columns)
 
 
-def _channel(sheet: Sheet, at: Place, name: str, node: yaml.Node) -> Channel:
+def _channel(reader: NodeReader, at: Place, name: str, node: yaml.Node) -> Channel:
     what = f"channel {shown(name)}"
-    lacks, fields = sheet.fields(at, node, what, ("parameters", "period", "retention", "allow_cross", "query"))
-    absent = nothing(lacks)
+    missing_at, fields = reader.fields(at, node, what, ("parameters", "period", "retention", "allow_cross", "query"))
+    missing = nothing(missing_at)
     return Channel(
         name,
-        sheet.columns(fields.get("parameters", absent), f"the parameters of {what}"),
-        _period(sheet, fields.get("period", absent), f"the period of {what}"),
-        sheet.duration(fields["retention"], f"the retention of {what}") if "retention" in fields else DAY_S,
-        "allow_cross" in fields and sheet.flag(fields["allow_cross"], f"allow_cross of {what}"),
-        sheet.text(fields.get("query", absent), f"the query of {what}"),
+        reader.columns(fields.get("parameters", missing), f"the parameters of {what}"),
+        _period(reader, fields.get("period", missing), f"the period of {what}"),
+        reader.duration(fields["retention"], f"the retention of {what}") if "retention" in fields else DAY_S,
+        "allow_cross" in fields and reader.flag(fields["allow_cross"], f"allow_cross of {what}"),
+        reader.text(fields.get("query", missing), f"the query of {what}"),
         at,
     )
 
 
-def _period(sheet: Sheet, node: yaml.Node, what: str) -> float:
+def _period(reader: NodeReader, node: yaml.Node, what: str) -> float:
     if kind_of(node) == "str" and node.value == "continuous":
         return 0.0
-    length = sheet.duration(node, what, "continuous, or a duration such as 10s")
-    if length < MIN_PERIOD_S:
-        sheet.fault(node, f"{what} must be at least 100ms, or continuous, but is {shown(node.value)}")
-    return length
+    period_s = reader.duration(node, what, "continuous, or a duration such as 10s")
+    if period_s < MIN_PERIOD_S:
+        reader.fault(node, f"{what} must be at least 100ms, or continuous, but is {shown(node.value)}")
+    return period_s

@@ -1,7 +1,7 @@
 """The tables of a measurement: rates of topics, and links with their broker and weight.
 
-A link that publishes weighs as much as its share of its topic's publications, a link that subscribes as many
-subscriptions as it has. All plain NATS and MQTT clients of a broker are one client, ``stock-BROKER``.
+The weight of a publishing link is its share of the topic's publications; the weight of a subscribing link is its number
+of subscriptions. All plain NATS and MQTT clients of a broker are one client, ``stock-BROKER``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Measured:
 def measured_tables(
     rates: pa.Table, measured: Measured, brokers: list[str], tapped: Collection[str] = ()
 ) -> dict[str, pa.Table]:
-    """Topics, clients, brokers and links. The hub takes a copy of every publication to a ``tapped`` topic."""
+    """Topics, clients, brokers and links. The hub gets a copy of every publication to a ``tapped`` topic."""
     links = _links(measured)
     topics = _topics(rates, links, tapped)
     clients = pa.chunked_array([*measured.links["client"].chunks, *links["client"].chunks], pa.string())
@@ -44,27 +44,27 @@ def measured_tables(
 
 
 def _links(measured: Measured) -> pa.Table:
-    known = measured.links.filter(pc.is_valid(measured.links["topic"]))
-    sent, stock = measured.publications, measured.stock
-    by_stock = sent.filter(pc.starts_with(sent["client"], STOCK))
+    reported = measured.links.filter(pc.is_valid(measured.links["topic"]))
+    publications, stock = measured.publications, measured.stock
+    by_stock = publications.filter(pc.starts_with(publications["client"], STOCK))
     columns: dict[str, list[Any]] = {
-        "topic": [known["topic"], by_stock["topic"], stock["topic"]],
-        "client": [known["client"], by_stock["client"], _stock_of(stock["broker"])],
-        "role": [known["role"], pa.repeat("pub", len(by_stock)), pa.repeat("sub", len(stock))],
-        "broker": [known["broker"], by_stock["broker"], stock["broker"]],
+        "topic": [reported["topic"], by_stock["topic"], stock["topic"]],
+        "client": [reported["client"], by_stock["client"], _stock_of(stock["broker"])],
+        "role": [reported["role"], pa.repeat("pub", len(by_stock)), pa.repeat("sub", len(stock))],
+        "broker": [reported["broker"], by_stock["broker"], stock["broker"]],
     }
-    joined = pa.table({name: _chained(parts) for name, parts in columns.items()})
-    count = np.concatenate([np.ones(len(known) + len(by_stock)), np.asarray(stock["subscriptions"], np.float64)])
-    return joined.append_column("weight", pa.array(_weights(joined, sent, count)))
+    links = pa.table({name: _concatenated(parts) for name, parts in columns.items()})
+    count = np.concatenate([np.ones(len(reported) + len(by_stock)), np.asarray(stock["subscriptions"], np.float64)])
+    return links.append_column("weight", pa.array(_weights(links, publications, count)))
 
 
-def _weights(links: pa.Table, sent: pa.Table, count: Floats) -> Floats:
+def _weights(links: pa.Table, publications: pa.Table, count: Floats) -> Floats:
     """Shares of publications by bytes; equal shares where nothing was published recently."""
     publishes = np.asarray(pc.equal(links["role"], "pub"), bool)
     topic, client = links["topic"].to_pylist(), links["client"].to_pylist()
     amount: Mapping[tuple[str, str], float] = dict(
-        zip(zip(sent["client"].to_pylist(), sent["topic"].to_pylist(), strict=True), sent["bytes"].to_pylist(),
-            strict=True)
+        zip(zip(publications["client"].to_pylist(), publications["topic"].to_pylist(), strict=True),
+            publications["bytes"].to_pylist(), strict=True)
     )  # fmt: skip
     weight, total, publishers = count.copy(), dict[str, float](), dict[str, int]()
     rows = np.flatnonzero(publishes).tolist()
@@ -73,20 +73,20 @@ def _weights(links: pa.Table, sent: pa.Table, count: Floats) -> Floats:
         total[topic[row]] = total.get(topic[row], 0.0) + weight[row]
         publishers[topic[row]] = publishers.get(topic[row], 0) + 1
     for row in rows:
-        whole = total[topic[row]]
-        weight[row] = weight[row] / whole if whole > 0.0 else 1.0 / publishers[topic[row]]
+        topic_total = total[topic[row]]
+        weight[row] = weight[row] / topic_total if topic_total > 0.0 else 1.0 / publishers[topic[row]]
     return weight
 
 
 def _topics(rates: pa.Table, links: pa.Table, tapped: Collection[str]) -> pa.Table:
-    """All linked topics, also quiet ones. Publications of stock clients are relayed by the agent of their broker."""
+    """All linked topics, including quiet ones. Publications of stock clients are relayed by their broker's agent."""
     linked = pc.unique(links["topic"])
     quiet = linked.filter(pc.invert(pc.is_in(linked, rates["topic"].combine_chunks())))
     names = [*rates["topic"].to_pylist(), *quiet.to_pylist()]
     columns: dict[str, Any] = {"id": pa.array(names, pa.string())}
     for name in rates.column_names[1:]:
-        filled = np.concatenate([rates[name].to_numpy(), np.zeros(len(quiet))])
-        columns[name] = pa.array(filled, mask=np.isnan(filled))
+        values = np.concatenate([rates[name].to_numpy(), np.zeros(len(quiet))])
+        columns[name] = pa.array(values, mask=np.isnan(values))
     stock: dict[str, float] = {}
     plain = np.asarray(pc.and_(pc.equal(links["role"], "pub"), pc.starts_with(links["client"], STOCK)), bool)
     for topic, weight in zip(links["topic"].filter(plain).to_pylist(), links["weight"].filter(plain).to_pylist(),
@@ -102,6 +102,6 @@ def _stock_of(brokers: Any) -> Any:
     return pc.binary_join_element_wise(STOCK, brokers, "")
 
 
-def _chained(parts: list[Any]) -> Any:
+def _concatenated(parts: list[Any]) -> Any:
     arrays = [chunk for part in parts for chunk in (part.chunks if isinstance(part, pa.ChunkedArray) else [part])]
-    return pa.chunked_array([each.cast(pa.string()) for each in arrays], pa.string())
+    return pa.chunked_array([array.cast(pa.string()) for array in arrays], pa.string())

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from trimtab.pipeline.sql.query import Query
 
 EPOCH: Final = "1970-01-01T00:00:00Z"
-SOME_PAIRS: Final = 1e6
-PAIRS_PER_PUBLICATION: Final = 30_000
-PAIRS_PER_SUBSCRIPTION: Final = 7_000
-ALL_WITH_ALL: Final = ("NestedLoopJoin", "CartesianProduct")
+SOME_PAIRS: Final = 1e6  # pairs above which an index is cheaper, if the plain query has no equality
+PAIRS_PER_PUBLICATION: Final = 30_000  # cost of an index lookup, in pairs compared in the same time
+PAIRS_PER_SUBSCRIPTION: Final = 7_000  # cost of an index entry, in the same unit
+ALL_WITH_ALL: Final = ("NestedLoopJoin", "CartesianProduct")  # joins that compare all pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Plan:
     query: Query
     plain: str
     indexed: Indexed | None
-    feeds: tuple[str, ...]  # feeds whose new publications it reads
-    datasets: tuple[str, ...]  # feeds behind the datasets that it reads
-    always: bool  # whether it has results also without new publications
+    feeds: tuple[str, ...]  # feeds whose new publications the query reads
+    datasets: tuple[str, ...]  # feeds of the datasets that the query reads
+    always: bool  # whether there are results also without new publications
 
     @property
     def has_equality(self) -> bool:
         """Whether the plain query uses hash joins, too."""
-        return all(" = " in each.kind for each in self.indexes)
+        return all(" = " in index_.kind for index_ in self.indexes)
 
     @property
     def indexes(self) -> tuple[Index, ...]:
@@ -62,7 +62,7 @@ def pays(plan: Plan, publications: int, subscriptions: int) -> bool:
 
 
 def compile_channels(app: App) -> dict[str, Plan]:
-    """Compile all channels of an application; BadManifest names the first that cannot be compiled, and why."""
+    """Compile all channels of an application; BadManifest names the first invalid channel and the reason."""
     tables = {name: feed.schema for name, feed in app.feeds.items()}
     tables |= {name: dataset.schema for name, dataset in app.datasets.items()}
     for part in app.tables():
@@ -75,16 +75,16 @@ def _compile(channel: Channel, app: App, tables: Mapping[str, Mapping[str, str]]
     try:
         if hidden := [name for name in channel.parameters if name.startswith("_")]:
             raise BadInput(f"parameter '{hidden[0]}': names that begin with '_' are kept for the pipeline")
-        read = query.read(channel.query, tables, channel.parameters)
-        feeds = tuple(sorted(read.tables & set(app.feeds)))
+        parsed = query.read(channel.query, tables, channel.parameters)
+        feeds = tuple(sorted(parsed.tables & set(app.feeds)))
         if not feeds:
             known = ", ".join(sorted(app.feeds))
             raise BadInput(f"the query reads no feed, so nothing would ever be new; feeds: {known}")
-        shared = conditions.narrowed(share.share(read))
+        shared = conditions.narrowed(share.share(parsed))
         indexed = index.use_indexes(shared, tables, channel.parameters)
-        behind = {app.datasets[name].feed for name in read.tables & set(app.datasets)} - {""}
-        datasets = tuple(sorted(behind))
-        return Plan(channel, read, share.text(shared), indexed, feeds, datasets, share.always_answers(shared))
+        dataset_feeds = {app.datasets[name].feed for name in parsed.tables & set(app.datasets)} - {""}
+        datasets = tuple(sorted(dataset_feeds))
+        return Plan(channel, parsed, share.text(shared), indexed, feeds, datasets, share.always_answers(shared))
     except BadManifest:
         raise
     except BadInput as error:
@@ -99,11 +99,11 @@ def check_plans(spark: SparkSession, app: App, plans: Iterable[Plan]) -> None:
     for plan in plans:
         channel = plan.channel
         try:
-            shown = _physical(session, plan)
+            physical = _physical(session, plan)
         except (AnalysisException, ParseException) as error:
-            said = (error.getMessage() or str(error)).split("\n")[0].rstrip(". ")
-            raise BadManifest(channel.place, f"channel '{channel.name}': {said}") from None
-        if channel.parameters and not channel.allow_cross and any(sign in shown for sign in ALL_WITH_ALL):
+            message = (error.getMessage() or str(error)).split("\n")[0].rstrip(". ")
+            raise BadManifest(channel.place, f"channel '{channel.name}': {message}") from None
+        if channel.parameters and not channel.allow_cross and any(sign in physical for sign in ALL_WITH_ALL):
             raise BadManifest(
                 channel.place,
                 f"channel '{channel.name}' would compare every publication with every subscription: none of its "
@@ -130,11 +130,11 @@ def _physical(session: SparkSession, plan: Plan) -> str:
     _empty(session, subscription_ddl(plan.channel)).createOrReplaceTempView(share.SUBSCRIPTIONS)
     sql = plan.plain
     if plan.indexed is not None:
-        for each in plan.indexes:
-            session.sql(each.sql).createOrReplaceTempView(each.name)
-        sql = plan.indexed.at({each.name: (0,) for each in plan.indexes})
-    shown: str = session.sql(with_time(sql, EPOCH))._jdf.queryExecution().executedPlan().toString()
-    return shown
+        for index_ in plan.indexes:
+            session.sql(index_.sql).createOrReplaceTempView(index_.name)
+        sql = plan.indexed.at({index_.name: (0,) for index_ in plan.indexes})
+    physical: str = session.sql(with_time(sql, EPOCH))._jdf.queryExecution().executedPlan().toString()
+    return physical
 
 
 def with_time(sql: str, at: str) -> str:
@@ -148,5 +148,5 @@ def subscription_ddl(channel: Channel) -> str:
 
 
 def _empty(session: SparkSession, ddl: str):  # type: ignore[no-untyped-def]
-    """A table without rows, made so that Spark does not know it is empty: it would remove known empty tables."""
+    """A table without rows whose emptiness is hidden from Spark, which would remove it from the plan otherwise."""
     return session.createDataFrame(session.sparkContext.emptyRDD(), ddl)

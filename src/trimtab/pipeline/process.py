@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 
 
 def run(
-    process: PipelineProcess, *, step: Callable[[str], None], told: Callable[[Done], None], up: Callable[[Driver], None]
-) -> None:
-    """Until SIGINT or SIGTERM. ``step`` hears how the start goes, ``up`` when it is over, ``told`` of executions."""
+    process: PipelineProcess, *, step: Callable[[str], None], on_execution: Callable[[Done], None],
+    on_ready: Callable[[Driver], None],
+) -> None:  # fmt: skip
+    """Run until SIGINT or SIGTERM.
+
+    ``step`` is called at every step of the start, ``on_ready`` after the start, and ``on_execution`` after every
+    execution.
+    """
     from trimtab.config import load
 
     stop: list[int] = []
@@ -27,12 +32,13 @@ def run(
     settings = load().spark if process.spark is None else process.spark
     manifest = Path(process.manifest) if process.manifest else None
     run_pipeline(
-        manifest, Path(process.home), settings, stopping=lambda: bool(stop), step=step, told=told, up=up
+        manifest, Path(process.home), settings, stopping=lambda: bool(stop), step=step, on_execution=on_execution,
+        on_ready=on_ready,
     )  # fmt: skip
 
 
 def execution(done: Done) -> str:
-    """An execution of a channel in a line."""
+    """A line about an execution of a channel."""
     index = ", by index" if done.indexed else ""
     left_out = f"; {done.left_out:,} rows left out: {done.reason}" if done.left_out else ""
     return (
@@ -47,8 +53,8 @@ def ready(driver: Driver) -> str:
 
 def _run(process: PipelineProcess) -> None:
     run(
-        process, step=lambda _: None, told=lambda done: print(execution(done), flush=True),
-        up=lambda driver: print(ready(driver), flush=True),
+        process, step=lambda _: None, on_execution=lambda done: print(execution(done), flush=True),
+        on_ready=lambda driver: print(ready(driver), flush=True),
     )  # fmt: skip
 
 

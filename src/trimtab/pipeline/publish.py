@@ -29,7 +29,7 @@ class Counts:
     repeated: int = 0  # messages that were stored already
     rows: int = 0
     left_out: int = 0  # rows that are too large for a message
-    reason: str = ""  # why the last of those was left out
+    reason: str = ""  # why the last such row was left out
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -40,7 +40,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The rows of one result by message; at least one message, also if all rows are left out."""
+    """The rows of one result, by message. There is at least one message, also if all rows are left out."""
 
     rows: list[list[str]]
     left_out: int = 0
@@ -84,9 +84,9 @@ def grouped(sql: str, columns: Sequence[str]) -> str:
 
 
 def publisher(
-    server: Server, channel: str, execution: Execution, known: Collection[str] = ()
+    server: Server, channel: str, execution: Execution, stored: Collection[str] = ()
 ) -> Callable[[Iterable[Any]], Iterator[Counts]]:
-    """A function for Spark tasks that publishes results, except messages that are ``known``, and returns counts.
+    """A function for Spark tasks that publishes results, except messages that are ``stored``, and returns counts.
 
     Equal results make equal messages, also where a result is split into parts.
     """
@@ -100,12 +100,12 @@ def publisher(
                 parts = Parts.of(rows)
                 counts.left_out += parts.left_out
                 counts.reason = parts.reason or counts.reason
-                for part, some in enumerate(parts.rows):
+                for part, part_rows in enumerate(parts.rows):
                     identity = f"{channel}/{execution.number}/{sub}/{part}"
-                    if identity in known:
+                    if identity in stored:
                         continue
                     counts.messages += 1
-                    counts.rows += len(some)
+                    counts.rows += len(part_rows)
                     yield subjects.result(channel, sub), parts.message(part, execution), identity
 
         with JetStream(server) as jetstream:
@@ -115,14 +115,14 @@ def publisher(
     return publish
 
 
-def already(jetstream: JetStream, stream: str, after: int, channel: str, execution: int) -> set[str]:
+def stored_identities(jetstream: JetStream, stream: str, after: int, channel: str, execution: int) -> set[str]:
     """Identities of this execution's messages that are already in the stream after position ``after``."""
-    found = set()
+    identities = set()
     last = jetstream.info(stream).last
     if last > after:
-        wanted = f"{channel}/{execution}/".encode()
+        prefix = f"{channel}/{execution}/".encode()
         for rows in jetstream.read(stream, after + 1, last):
             for identity in rows.message_id:
-                if identity is not None and identity.startswith(wanted):
-                    found.add(identity.decode())
-    return found
+                if identity is not None and identity.startswith(prefix):
+                    identities.add(identity.decode())
+    return identities

@@ -1,11 +1,11 @@
-"""One application from its manifest to its loop: everything is checked before anything is made."""
+"""Runs one application, from its manifest to its loop. The application is checked before streams are created."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import TYPE_CHECKING
 
+from trimtab.fleet import tasks
 from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
 from trimtab.fleet.site.lock import lock
 from trimtab.pipeline import hub
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 def run(
     manifest: Path | None, home: Path, settings: Mapping[str, str], *, stopping: Callable[[], bool],
-    step: Callable[[str], None], told: Callable[[Done], None], up: Callable[[Driver], None],
+    step: Callable[[str], None], on_execution: Callable[[Done], None], on_ready: Callable[[Driver], None],
 ) -> None:  # fmt: skip
-    """Until ``stopping``. ``step`` hears how the start goes, ``up`` when it is over, ``told`` of every execution.
+    """Run until ``stopping``.
 
-    Without a manifest, there is only telemetry to turn into measurements.
+    ``step`` is called at every step of the start, ``on_ready`` after the start, and ``on_execution`` after every
+    execution. Without a manifest, the pipeline only measures the fleet.
     """
     app = load(manifest) if manifest is not None else App.empty()
     plans = compile_channels(app)
     fleet = Fleet.load(home / FLEET_FILE)
-    asyncio.run(hub.reach(fleet))
+    tasks.run(hub.reach(fleet))
     folder = home / "pipeline" / app.name
     with lock(folder, f"the pipeline of '{app.name}' of the fleet in {home}", "stop it first"):
         step("starting Spark")
@@ -43,24 +44,24 @@ def run(
             step("checking channels")
             check_plans(spark, app, plans.values())
             ready = home / "pipeline" / "ready"
-            with Driver(spark, hub.server_of(fleet), app, plans, folder, told) as driver:
+            with Driver(spark, hub.server_of(fleet), app, plans, folder, on_execution) as driver:
                 step("reading files")
                 driver.load()
                 hub.prepare(fleet, app)
                 step("reading the ledger")
                 driver.start()
                 ready.touch()
-                up(driver)
-                ended = threading.Event()
-                fed = {topic for feed in app.feeds.values() for topic in feed.topics}
-                observer = Observer(spark, hub.server_of(fleet), home / "pipeline" / "history", fed)
-                observing = threading.Thread(target=observer.run, args=(ended.is_set,), name="observer", daemon=True)
-                observing.start()
+                on_ready(driver)
+                stopped = threading.Event()
+                feed_topics = {topic for feed in app.feeds.values() for topic in feed.topics}
+                observer = Observer(spark, hub.server_of(fleet), home / "pipeline" / "history", feed_topics)
+                thread = threading.Thread(target=observer.run, args=(stopped.is_set,), name="observer", daemon=True)
+                thread.start()
                 try:
                     driver.run(stopping)
                 finally:
                     ready.unlink(missing_ok=True)
-                    ended.set()
-                    observing.join(10.0)
+                    stopped.set()
+                    thread.join(10.0)
         finally:
             spark.stop()

@@ -37,14 +37,14 @@ DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.ansi.enabled": "false",  # a division by zero must not fail the execution for all subscriptions
-    "spark.sql.crossJoin.enabled": "true",  # the channel's own check decides, with a reason
+    "spark.sql.crossJoin.enabled": "true",  # check_plans refuses cross joins, and gives the reason
     "spark.sql.autoBroadcastJoinThreshold": "64MB",
     "spark.sql.adaptive.enabled": "false",  # executions are small and similar; we choose their plans by size
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",  # most subscriptions with results per task
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # most cached data is read only a few times
     "spark.sql.codegen.cache.maxEntries": "10000",  # an evicted class is compiled again at every execution
-    "spark.python.sql.dataFrameDebugging.enabled": "false",  # it inspects the stack for every column
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # debugging inspects the stack for every column
     "spark.sql.artifact.isolation.enabled": "false",
 }
 
@@ -53,24 +53,24 @@ ONCE: Final = {"spark.master": f"local[{CORES}]", "spark.driver.memory": "2g"}
 
 
 @contextlib.contextmanager
-def _hushed() -> Iterator[None]:
+def _captured_stderr() -> Iterator[None]:
     """Capture the stderr of processes started in this block; it is shown only if the block fails."""
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as output:
+        os.dup2(output.fileno(), 2)
         try:
             yield
         except Exception:
-            said.seek(0)
-            os.write(kept, said.read()[-4000:])
+            output.seek(0)
+            os.write(stderr, output.read()[-4000:])
             raise
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
 
 def open_session(name: str, settings: Mapping[str, str] | None = None, *, quiet: bool = False) -> SparkSession:
-    """The Spark session, started if there is none, which takes 5 to 20 s.
+    """The Spark session. If there is none, it is started, which takes 5 to 20 s.
 
     ``quiet``: Java's start-up messages are shown only if the start fails.
     """
@@ -84,9 +84,9 @@ def open_session(name: str, settings: Mapping[str, str] | None = None, *, quiet:
     builder = builder.appName(name)
     for key, value in {**DEFAULTS, **(settings or {})}.items():
         builder = builder.config(key, value)
-    heard = signal.getsignal(signal.SIGINT)
-    with _hushed() if quiet else contextlib.nullcontext():
+    handler = signal.getsignal(signal.SIGINT)
+    with _captured_stderr() if quiet else contextlib.nullcontext():
         session: SparkSession = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, heard)  # Spark's own handler would cancel running jobs
+        signal.signal(signal.SIGINT, handler)  # Spark's own handler would cancel running jobs
     return session

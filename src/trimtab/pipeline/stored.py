@@ -36,26 +36,26 @@ def prepare(spark: SparkSession, server: Server, app: App, folder: Path) -> list
     """Create a view of each table; returns their names."""
     functions.register(spark)
     spark.dataSource.register(NatsSource)
-    came, rejects = {}, spark.createDataFrame([], f"feed STRING, {feeds.REJECTS}")
+    messages, rejects = {}, spark.createDataFrame([], f"feed STRING, {feeds.REJECTS}")
     with JetStream(server) as jetstream:
-        made = {RESULTS: _results(spark, server, app, jetstream.info(RESULTS).last)}
+        views = {RESULTS: _results(spark, server, app, jetstream.info(RESULTS).last)}
         ledger = Ledger.read(jetstream, app.name)
         for name, feed in app.feeds.items():
             last = {stream: jetstream.info(stream).last for stream in feeds.streams_of(feed, app.name)}
-            came[name], bad = _came(spark, server, feed, folder, ledger.stored.get(name, {}), last)
+            messages[name], bad = _messages(spark, server, feed, folder, ledger.stored.get(name, {}), last)
             rejects = rejects.unionAll(bad.select(F.lit(name).alias("feed"), "*"))
-    made |= {name: rows.drop(*HIDDEN) for name, rows in came.items()} | {REJECTS: rejects}
+    views |= {name: rows.drop(*HIDDEN) for name, rows in messages.items()} | {REJECTS: rejects}
     for name, dataset in app.datasets.items():
         if dataset.kind == "static":
-            made[name] = tables.static(spark, dataset)
+            views[name] = tables.static(spark, dataset)
         elif dataset.kind == "keyed":
-            rows = tables.with_files(came[dataset.feed], folder / "keyed" / name, "at-*")
-            made[name] = tables.latest(rows, dataset.key).drop(*HIDDEN)
+            rows = tables.with_files(messages[dataset.feed], folder / "keyed" / name, "at-*")
+            views[name] = tables.latest(rows, dataset.key).drop(*HIDDEN)
         else:
-            made[name] = made[dataset.feed]
-    for name, rows in made.items():
+            views[name] = views[dataset.feed]
+    for name, rows in views.items():
         rows.createOrReplaceTempView(f"`{name}`")
-    return sorted(made)
+    return sorted(views)
 
 
 def ask(spark: SparkSession, sql: str, limit: int) -> tuple[list[str], list[list[Any]]]:
@@ -64,11 +64,11 @@ def ask(spark: SparkSession, sql: str, limit: int) -> tuple[list[str], list[list
         rows = spark.sql(sql)
         plain = [field.dataType.typeName() in PLAIN for field in rows.schema]
         columns = [F.col(f"`{name}`") for name in rows.columns]
-        shown = [each if as_it_is else each.cast("string") for each, as_it_is in zip(columns, plain, strict=True)]
+        shown = [column if is_plain else column.cast("string") for column, is_plain in zip(columns, plain, strict=True)]
         return rows.columns, [list(row) for row in rows.select(*shown).limit(limit + 1).collect()]
     except PySparkException as error:
-        said = (error.getMessage() or str(error)).split("\n")[0].rstrip(". ")
-        raise BadInput(f"the query cannot be answered: {said}") from None
+        message = (error.getMessage() or str(error)).split("\n")[0].rstrip(". ")
+        raise BadInput(f"the query cannot be answered: {message}") from None
 
 
 def describe(spark: SparkSession, names: list[str]) -> tuple[list[str], list[list[Any]]]:
@@ -76,11 +76,11 @@ def describe(spark: SparkSession, names: list[str]) -> tuple[list[str], list[lis
     rows = []
     for name in names:
         table = spark.table(f"`{name}`")
-        rows.append([name, ", ".join(f"{each} {kind}" for each, kind in table.dtypes), table.count()])
+        rows.append([name, ", ".join(f"{column} {kind}" for column, kind in table.dtypes), table.count()])
     return ["table", "columns", "rows"], rows
 
 
-def _came(
+def _messages(
     spark: SparkSession, server: Server, feed: Feed, folder: Path, stored: Positions, last: Positions
 ) -> tuple[DataFrame, DataFrame]:
     """All messages of a feed, and the rejected ones: from disk, and the newest from the hub."""
@@ -96,10 +96,10 @@ def _came(
 def _results(spark: SparkSession, server: Server, app: App, last: int) -> DataFrame:
     """A row for each row of each result."""
     messages = feeds.read(spark, server, {}, {RESULTS: last}) if last else spark.createDataFrame([], feeds.MESSAGES)
-    known = F.from_json(F.col("data").cast("string"), "execution LONG, at TIMESTAMP, rows ARRAY<STRING>")
+    result = F.from_json(F.col("data").cast("string"), "execution LONG, at TIMESTAMP, rows ARRAY<STRING>")
     parts = F.split("subject", "[.]")
     return messages.select(
-        parts[1].alias("channel"), parts[2].alias("subscription"), F.col("time").alias("stored"), known.alias("known")
+        parts[1].alias("channel"), parts[2].alias("subscription"), F.col("time").alias("stored"), result.alias("result")
     ).where(F.col("channel").isin(list(app.channels))).select(
-        "channel", "known.execution", "known.at", "subscription", "stored", F.explode("known.rows").alias("row")
+        "channel", "result.execution", "result.at", "subscription", "stored", F.explode("result.rows").alias("row")
     )  # fmt: skip

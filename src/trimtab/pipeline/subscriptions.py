@@ -19,7 +19,7 @@ from trimtab.fleet.protocol.streams import BACKEND
 from trimtab.fleet.protocol.types import schema_ddl
 from trimtab.pipeline import feed_reader, feeds
 from trimtab.pipeline.sql.share import SUB, SUBSCRIPTIONS
-from trimtab.pipeline.tables import Settled
+from trimtab.pipeline.tables import CachedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,12 +38,12 @@ class Table:
     """The subscriptions of one channel: a base in memory, and the changes since."""
 
     plan: Plan
-    base: Settled | None = None  # as of ``version``
+    base: CachedRows | None = None  # as of ``version``
     version: int = 0
-    came: dict[str, dict[str, Any]] = field(default_factory=dict)  # id -> parameters, added after ``version``
-    went: set[str] = field(default_factory=set)
+    added: dict[str, dict[str, Any]] = field(default_factory=dict)  # id -> parameters, added after ``version``
+    removed: set[str] = field(default_factory=set)
     changed: int = 0  # stream position of the last change
-    indexes: dict[str, tuple[Settled, tuple[int, ...]]] = field(default_factory=dict)  # name -> rows, levels
+    indexes: dict[str, tuple[CachedRows, tuple[int, ...]]] = field(default_factory=dict)  # name -> rows, levels
 
     @property
     def count(self) -> int:
@@ -51,7 +51,7 @@ class Table:
 
     @property
     def now(self) -> int:
-        return self.count + len(self.came) - len(self.went)
+        return self.count + len(self.added) - len(self.removed)
 
     def apply(self, identity: str, on: bool, params: dict[str, Any], seq: int) -> None:
         """Apply one event: the subscription was added (``on``) or removed. The hub sends no event without a change.
@@ -59,12 +59,12 @@ class Table:
         The hub keeps only the last events, so the first known event of a subscription may be its removal.
         """
         self.changed = seq
-        if on and identity in self.went:
-            self.went.remove(identity)
+        if on and identity in self.removed:
+            self.removed.remove(identity)
         elif on:
-            self.came[identity] = params
-        elif self.came.pop(identity, None) is None and self.base is not None:
-            self.went.add(identity)
+            self.added[identity] = params
+        elif self.added.pop(identity, None) is None and self.base is not None:
+            self.removed.add(identity)
 
 
 class Subscriptions:
@@ -91,10 +91,10 @@ class Subscriptions:
         elif last > self.version:
             for rows in jetstream.read(BACKEND, self.version + 1, last):
                 for seq, subject, data in zip(rows.seq, rows.subject, rows.data, strict=True):
-                    found = subjects.backend_subscription(subject.decode())
-                    if found is not None and found[0] in self._tables:
+                    parts = subjects.backend_subscription(subject.decode())
+                    if parts is not None and parts[0] in self._tables:
                         event = coding.decode(bytes(data), BackendRecord)
-                        self._tables[found[0]].apply(found[1], event.on, event.params, seq)
+                        self._tables[parts[0]].apply(parts[1], event.on, event.params, seq)
         self.version = last
 
     def _latest_events(self, version: int) -> DataFrame:
@@ -114,10 +114,10 @@ class Subscriptions:
         """
         table = self._tables[channel]
         if max(table.version, table.changed) > version:
-            repeated = Table(table.plan)
-            self._make(repeated, self._latest_events(version), version)
-            table = repeated
-        elif table.base is None or len(table.came) + len(table.went) > max(FEW, table.count // 20):
+            earlier = Table(table.plan)
+            self._make(earlier, self._latest_events(version), version)
+            table = earlier
+        elif table.base is None or len(table.added) + len(table.removed) > max(FEW, table.count // 20):
             self._keep(table, self._with_changes(table), self.version)
         self._with_changes(table).createOrReplaceTempView(SUBSCRIPTIONS)
         return table.now, self._show_indexes(table) if with_indexes(table.now) else {}
@@ -129,9 +129,9 @@ class Subscriptions:
     def _keep(self, table: Table, rows: DataFrame, version: int) -> None:
         """Replace the table by these rows, and drop its changes and indexes."""
         old = table.base
-        table.base = Settled(rows)
+        table.base = CachedRows(rows)
         table.version = version
-        table.came, table.went, table.changed = {}, set(), 0
+        table.added, table.removed, table.changed = {}, set(), 0
         for index, _ in table.indexes.values():
             self._when_free(index.drop)
         table.indexes = {}
@@ -140,52 +140,54 @@ class Subscriptions:
 
     def _with_changes(self, table: Table) -> DataFrame:
         channel = table.plan.channel
-        if table.base is not None and not (table.came or table.went):
+        if table.base is not None and not (table.added or table.removed):
             return table.base.rows
         texts = pa.table({
-            SUB: pa.array(list(table.came), pa.string()),
-            "_params": pa.array([json.dumps(params) for params in table.came.values()], pa.string()),
+            SUB: pa.array(list(table.added), pa.string()),
+            "_params": pa.array([json.dumps(params) for params in table.added.values()], pa.string()),
         })  # fmt: skip
         fresh = _with_params(self._spark.createDataFrame(texts), channel.parameters)
         if table.base is None:
             return fresh
         base = table.base.rows
-        kept = base.where(~F.col(SUB).isin(list(table.went))) if table.went else base
-        return kept.unionByName(fresh) if table.came else kept
+        remaining = base.where(~F.col(SUB).isin(list(table.removed))) if table.removed else base
+        return remaining.unionByName(fresh) if table.added else remaining
 
     def _show_indexes(self, table: Table) -> dict[str, tuple[int, ...]]:
         """Create the views of the indexes. An index of subscriptions alone is kept; changes are applied on top."""
         levels = {}
         for index in table.plan.indexes:
-            made = self._spark.sql(index.sql)
+            rows = self._spark.sql(index.sql)
             if not index.own:
-                found = tuple(row[0] for row in made.select("_level").distinct().collect() if row[0] is not None)
+                levels_in_use = tuple(
+                    row[0] for row in rows.select("_level").distinct().collect() if row[0] is not None
+                )
             else:
                 if index.name not in table.indexes:
                     assert table.base is not None
                     table.base.rows.createOrReplaceTempView(SUBSCRIPTIONS)
                     # Without its lineage: Spark would drop the cache as soon as another channel replaces the view.
-                    kept = Settled(self._spark.sql(index.sql))
-                    known = tuple(row[0] for row in kept.rows.select("_level").distinct().collect())
-                    table.indexes[index.name] = (kept, known)
+                    cached = CachedRows(self._spark.sql(index.sql))
+                    index_levels = tuple(row[0] for row in cached.rows.select("_level").distinct().collect())
+                    table.indexes[index.name] = (cached, index_levels)
                     self._with_changes(table).createOrReplaceTempView(SUBSCRIPTIONS)
-                made, found = table.indexes[index.name][0].rows, table.indexes[index.name][1]
-                if table.came or table.went:
-                    made, found = self._changed_index(table, index.sql, made, found)
-            made.createOrReplaceTempView(index.name)
-            levels[index.name] = found
+                rows, levels_in_use = table.indexes[index.name][0].rows, table.indexes[index.name][1]
+                if table.added or table.removed:
+                    rows, levels_in_use = self._changed_index(table, index.sql, rows, levels_in_use)
+            rows.createOrReplaceTempView(index.name)
+            levels[index.name] = levels_in_use
         return levels
 
     def _changed_index(
-        self, table: Table, sql: str, made: DataFrame, levels: tuple[int, ...]
+        self, table: Table, sql: str, rows: DataFrame, levels: tuple[int, ...]
     ) -> tuple[DataFrame, tuple[int, ...]]:
-        whole = self._with_changes(table)
-        whole.where(F.col(SUB).isin(list(table.came))).createOrReplaceTempView(SUBSCRIPTIONS)
+        current = self._with_changes(table)
+        current.where(F.col(SUB).isin(list(table.added))).createOrReplaceTempView(SUBSCRIPTIONS)
         fresh = self._spark.sql(sql)
-        found = {row[0] for row in fresh.select("_level").distinct().collect()}
-        whole.createOrReplaceTempView(SUBSCRIPTIONS)
-        kept = made.where(~F.col(SUB).isin(list(table.went)))
-        return kept.unionByName(fresh), tuple({*levels, *found})
+        fresh_levels = {row[0] for row in fresh.select("_level").distinct().collect()}
+        current.createOrReplaceTempView(SUBSCRIPTIONS)
+        remaining = rows.where(~F.col(SUB).isin(list(table.removed)))
+        return remaining.unionByName(fresh), tuple({*levels, *fresh_levels})
 
 
 def latest_events(events: DataFrame) -> DataFrame:
@@ -195,11 +197,11 @@ def latest_events(events: DataFrame) -> DataFrame:
 
 def subscriptions_of(latest: DataFrame, channel: str, parameters: dict[str, str]) -> DataFrame:
     """The subscriptions of a channel after all these events: ``_sub`` and a column for every parameter."""
-    parts = [F.regexp_extract("subject", subjects.BACKEND_PATTERN, at) for at in (1, 2)]
+    parts = [F.regexp_extract("subject", subjects.BACKEND_PATTERN, group) for group in (1, 2)]
     own = latest.where(parts[0] == channel)
     text = F.from_json(F.col("data").cast("string"), "on BOOLEAN, params STRING")
-    known = own.select(parts[1].alias(SUB), text.alias("_event")).where("_event.on")
-    return _with_params(known.select(SUB, F.col("_event.params").alias("_params")), parameters)
+    active = own.select(parts[1].alias(SUB), text.alias("_event")).where("_event.on")
+    return _with_params(active.select(SUB, F.col("_event.params").alias("_params")), parameters)
 
 
 def _with_params(texts: DataFrame, parameters: dict[str, str]) -> DataFrame:

@@ -53,28 +53,28 @@ def static(spark: SparkSession, dataset: Dataset) -> DataFrame:
 def latest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """The latest row of every key; rows without a key are left out."""
     newest = F.max_by(F.struct("*"), F.struct(TIME, STREAM, SEQ)).alias("_newest")
-    known = [F.col(f"`{name}`").isNotNull() for name in key]
-    kept = rows
-    for condition in known:
-        kept = kept.where(condition)
-    return kept.groupBy(*(F.col(f"`{name}`") for name in key)).agg(newest).select("_newest.*")
+    with_key = [F.col(f"`{name}`").isNotNull() for name in key]
+    keyed = rows
+    for condition in with_key:
+        keyed = keyed.where(condition)
+    return keyed.groupBy(*(F.col(f"`{name}`") for name in key)).agg(newest).select("_newest.*")
 
 
 def with_files(
     rows: DataFrame, folder: Path, pattern: str, younger_s: float = math.inf, before: int | None = None
 ) -> DataFrame:
-    """These rows and those in Parquet files of a folder.
+    """These rows and the rows in Parquet files of a folder.
 
     Folders are named by positions, as in ``after-17-4``. With ``before``, only folders whose positions add up to less
-    are read: a later folder is being written now, or is left from a run that was cut off. The ledger does not list it,
-    and its rows are still in memory or at the hub.
+    are read: a later folder is being written now, or is left from an interrupted run. The ledger does not list it, and
+    its rows are still in memory or at the hub.
     """
-    found = [
+    paths = [
         str(path)
         for path in sorted(folder.glob(pattern))
         if age_s(path) <= younger_s and (before is None or begins(path) < before)
     ]
-    return rows.sparkSession.read.schema(rows.schema).parquet(*found).unionAll(rows) if found else rows
+    return rows.sparkSession.read.schema(rows.schema).parquet(*paths).unionAll(rows) if paths else rows
 
 
 def is_about(folder: Path, streams: Iterable[str]) -> bool:
@@ -99,8 +99,8 @@ def begins(path: Path) -> int:
 def write(rows: DataFrame, path: Path) -> None:
     """Write a folder of Parquet files, all or nothing."""
     part = path.with_name(f".{path.name}")
-    # No dictionaries: most columns of a stream have a different value in every row, and building a dictionary to find
-    # that out costs as much as writing the column. zstd compresses repeated values anyway.
+    # No dictionaries: most columns of a stream have a different value in every row, and the attempt to build one costs
+    # as much as writing the column. zstd compresses repeated values anyway.
     options = {"parquet.enable.dictionary": "false", "compression": "zstd"}
     rows.write.mode("overwrite").options(**options).parquet(str(part))
     shutil.rmtree(path, ignore_errors=True)
@@ -115,7 +115,7 @@ def age_s(path: Path) -> float:
         return math.inf
 
 
-class Kept:
+class RowsInMemory:
     """Rows that stay in memory from their first use until they are dropped.
 
     They are detached from their lineage. Otherwise data from this process would be sent with every task of every
@@ -128,14 +128,14 @@ class Kept:
         self.schema = self.frame._jdf.schema()
 
     def settle(self) -> None:
-        """Compute them now."""
+        """Compute the rows now."""
         self.rows.count()
 
     def drop(self) -> None:
         self.rows.unpersist(False)
 
 
-def stacked(spark: SparkSession, parts: Sequence[Kept]) -> DataFrame:
+def stacked(spark: SparkSession, parts: Sequence[RowsInMemory]) -> DataFrame:
     """The union of parts with the same schema, as one RDD that Spark's planner does not look into.
 
     Spark would plan every part again at every execution: with twenty parts, that takes longer than the execution
@@ -147,24 +147,24 @@ def stacked(spark: SparkSession, parts: Sequence[Kept]) -> DataFrame:
     return SparkFrame(spark._jsparkSession.internalCreateDataFrame(rows, parts[0].schema, False), spark)
 
 
-class Settled:
+class CachedRows:
     """Rows computed and held in memory. They are also cached, so that Spark knows their size when it plans joins."""
 
     def __init__(self, rows: DataFrame) -> None:
-        self._kept = Kept(rows)
-        self.rows = self._kept.frame.cache()
+        self._memory = RowsInMemory(rows)
+        self.rows = self._memory.frame.cache()
         self.count = self.rows.count()
 
     def drop(self) -> None:
         self.rows.unpersist()
-        self._kept.drop()
+        self._memory.drop()
 
 
 def _reason(error: Exception) -> str:
     """The root cause in a Spark error."""
-    said = str(error)
-    for line in reversed(said.split("Caused by: ")):
-        text = line.split("\n")[0].strip()
+    message = str(error)
+    for cause in reversed(message.split("Caused by: ")):
+        text = cause.split("\n")[0].strip()
         if text:
             return text.removeprefix("java.lang.").split(": ", 1)[-1].rstrip(". ")
-    return said.split("\n")[0]
+    return message.split("\n")[0]

@@ -28,7 +28,7 @@ MAX_DEPTH: Final = 16  # a manifest needs 5
 
 _UNITS: Final = {"ms": 1, "": 1_000, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in ms
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d|)")
-_LONGEST_S: Final = 36_500 * 86_400.0  # NATS counts ages in nanoseconds, and 64 bits of them are 292 years
+_LONGEST_S: Final = 36_500 * 86_400.0  # well below 292 years, the limit of NATS: 64 bits of nanoseconds
 DAY_S: Final = 86_400.0
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -50,9 +50,9 @@ class Place:
 
 
 def seconds(text: str) -> float:
-    """How long ``500ms``, ``10s``, ``5m``, ``1h`` or ``7d`` is; a plain number is seconds."""
-    found = _DURATION.fullmatch(text)
-    length = float(Decimal(found[1]) * _UNITS[found[2]] / 1_000) if found else None
+    """The seconds of a duration such as ``500ms``, ``10s``, ``5m``, ``1h`` or ``7d``; a plain number is seconds."""
+    match = _DURATION.fullmatch(text)
+    length = float(Decimal(match[1]) * _UNITS[match[2]] / 1_000) if match else None
     if length is None or length > _LONGEST_S:
         raise BadInput(
             "a duration is a number and a unit, such as 500ms, 10s, 5m, 1h or 7d, of 100 years at most, "
@@ -65,27 +65,27 @@ def seconds(text: str) -> float:
 
 
 def content(path: Path) -> str:
-    whole = Place(str(path), 0)
+    file_place = Place(str(path), 0)
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise BadManifest(whole, "there is no such file") from None
+        raise BadManifest(file_place, "there is no such file") from None
     except IsADirectoryError:
-        raise BadManifest(whole, "this is a folder; a manifest is a YAML file") from None
+        raise BadManifest(file_place, "this is a folder; a manifest is a YAML file") from None
     except (OSError, ValueError) as error:
-        raise BadManifest(whole, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise BadManifest(file_place, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > MAX_BYTES:
-        raise BadManifest(whole, f"the file has more than {MAX_BYTES:,} bytes, which no manifest needs")
+        raise BadManifest(file_place, f"the file has more than {MAX_BYTES:,} bytes, which no manifest needs")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        at = Place(whole.file, error.object.count(b"\n", 0, error.start) + 1)
+        at = Place(file_place.file, error.object.count(b"\n", 0, error.start) + 1)
         raise BadManifest(at, f"a manifest is UTF-8 text, but here is the byte 0x{data[error.start]:02x}") from None
 
 
 class _Composer(yaml.SafeLoader):
-    """Makes nodes and no objects, and refuses files with too many nodes, aliases or levels."""
+    """Composes nodes without constructing objects. Refuses files with too many nodes, aliases or levels."""
 
     nodes = 0
     aliases = 0
@@ -95,14 +95,14 @@ class _Composer(yaml.SafeLoader):
         self.nodes += 1
         self.aliases += self.check_event(yaml.AliasEvent)
         self.depth += 1
-        for most, has, what in (
+        for most, count, noun in (
             (MAX_NODES, self.nodes, "keys and values"),
             (MAX_ALIASES, self.aliases, "aliases"),
             (MAX_DEPTH, self.depth, "levels of nesting"),
         ):
-            if has > most:
+            if count > most:
                 raise yaml.composer.ComposerError(
-                    None, None, f"found more than {most:,} {what}", self.current_event.start_mark
+                    None, None, f"found more than {most:,} {noun}", self.current_event.start_mark
                 )
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -123,8 +123,10 @@ def compose(file: str, text: str) -> yaml.Node:
         raise BadManifest(Place(file, line), problem) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        told = ", ".join(part for part in (error.context, error.problem) if part)
-        raise BadManifest(Place(file, mark.line + 1 if mark else 1), f"this cannot be read as YAML: {told}") from None
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        raise BadManifest(
+            Place(file, mark.line + 1 if mark else 1), f"this cannot be read as YAML: {problem}"
+        ) from None
     except (ValueError, OverflowError):  # numbers in escapes and directives that PyYAML does not bound
         at = Place(file, loader.line + 1 if loader else 1)
         raise BadManifest(at, "this cannot be read as YAML: a number in it is too large") from None
@@ -149,7 +151,7 @@ def nothing(at: Place) -> yaml.Node:
     return yaml.ScalarNode(f"{_YAML}null", "", yaml.Mark(at.file, 0, at.line - 1, 0, None, 0))
 
 
-def _told(node: yaml.Node) -> str:
+def _description(node: yaml.Node) -> str:
     """A phrase for error messages that describes the node found."""
     kind = kind_of(node)
     if kind in ("map", "seq", "null"):
@@ -163,11 +165,11 @@ def _told(node: yaml.Node) -> str:
 
 def _not_text(node: yaml.Node) -> str:
     """The phrase for a node where text is expected, with a hint to quote it."""
-    return f"{_told(node)}; put it in quotes" if kind_of(node) in _TAKEN_FOR else _told(node)
+    return f"{_description(node)}; put it in quotes" if kind_of(node) in _TAKEN_FOR else _description(node)
 
 
 @dataclass(slots=True)
-class Sheet:
+class NodeReader:
     """Reads values from the nodes of one file, and collects its faults."""
 
     file: str
@@ -184,44 +186,44 @@ class Sheet:
         kind = kind_of(node)
         if kind != "map":
             if kind != "null":
-                self.fault(node, f"{what} must be a mapping (name: value), but this came: {_told(node)}")
+                self.fault(node, f"{what} must be a mapping (name: value), but this came: {_description(node)}")
             return []
         if self._too_many(node, what):
             return []
-        found: dict[str, tuple[Place, str, yaml.Node]] = {}
+        entries: dict[str, tuple[Place, str, yaml.Node]] = {}
         for key, value in node.value:
             if kind_of(key) != "str" or not is_text(key.value):
                 self.fault(key, f"a name in {what} must be text, but this came: {_not_text(key)}")
-            elif key.value in found:
-                first = found[key.value][0].line
+            elif key.value in entries:
+                first = entries[key.value][0].line
                 self.fault(key, f"{shown(key.value)} is in {what} twice; the first is in line {first}")
             else:
-                found[key.value] = (self.place(key), key.value, value)
-        return list(found.values())
+                entries[key.value] = (self.place(key), key.value, value)
+        return list(entries.values())
 
     def fields(self, at: Place, node: yaml.Node, what: str, known: tuple[str, ...]) -> tuple[Place, Fields]:
         """The values of a mapping with fixed keys, and the place at which to report missing keys.
 
         That place is ``at``, unless the mapping has an unknown key: a misspelt key is not reported as missing, too.
         """
-        found = {}
+        fields = {}
         before = len(self.faults)
         for place, key, value in self.entries(node, what):
             if key in known:
-                found[key] = value
+                fields[key] = value
             else:
                 self.fault(place, f"{what}: {unknown('key', key, known)}")
-        return self.faults[before].place if len(self.faults) > before else at, found
+        return self.faults[before].place if len(self.faults) > before else at, fields
 
     def only_one(self, fields: Fields, choices: tuple[str, ...], at: Place, what: str) -> str:
         """The one key of ``choices`` that is present; the first if there is not exactly one."""
-        given = [key for key in fields if key in choices]
+        present = [key for key in fields if key in choices]
         needs = f"{what} needs one of {', '.join(choices[:-1])} and {choices[-1]}"
-        if not given:
+        if not present:
             self.fault(at, f"{needs}, but has none")
-        elif len(given) > 1:
-            self.fault(fields[given[1]], f"{needs}, but has {' and '.join(given)}")
-        return given[0] if given else choices[0]
+        elif len(present) > 1:
+            self.fault(fields[present[1]], f"{needs}, but has {' and '.join(present)}")
+        return present[0] if present else choices[0]
 
     def text(self, node: yaml.Node, what: str) -> str:
         """A non-empty text; otherwise "", and a fault is recorded."""
@@ -230,7 +232,7 @@ class Sheet:
         elif not node.value.strip():
             self.fault(node, f"{what} must be text, but it is empty")
         elif not is_text(node.value):
-            self.fault(node, f"{what} has half a character in it (a lone surrogate): {_told(node)}")
+            self.fault(node, f"{what} has half a character in it (a lone surrogate): {_description(node)}")
         else:
             return str(node.value)
         return ""
@@ -238,31 +240,31 @@ class Sheet:
     def texts(self, node: yaml.Node, what: str) -> list[tuple[yaml.Node, str]]:
         """A non-empty list of distinct texts."""
         if kind_of(node) != "seq":
-            self.fault(node, f"{what} must be a list such as [one, other], but this came: {_told(node)}")
+            self.fault(node, f"{what} must be a list such as [one, other], but this came: {_description(node)}")
             return []
         if self._too_many(node, what):
             return []
         if not node.value:
             self.fault(node, f"{what} must be a list of at least one, but it is empty")
-        found: dict[str, yaml.Node] = {}
-        for each in node.value:
-            text = self.text(each, f"each of {what}")
-            if text and text in found:
-                self.fault(each, f"{shown(text)} is in {what} twice")
+        texts: dict[str, yaml.Node] = {}
+        for item in node.value:
+            text = self.text(item, f"each of {what}")
+            if text and text in texts:
+                self.fault(item, f"{shown(text)} is in {what} twice")
             elif text:
-                found[text] = each
-        return [(each, text) for text, each in found.items()]
+                texts[text] = item
+        return [(item, text) for text, item in texts.items()]
 
     def flag(self, node: yaml.Node, what: str) -> bool:
         value = yaml.SafeLoader.bool_values.get(node.value.lower()) if kind_of(node) == "bool" else None
         if value is None:
-            self.fault(node, f"{what} must be true or false, without quotes, but this came: {_told(node)}")
+            self.fault(node, f"{what} must be true or false, without quotes, but this came: {_description(node)}")
         return bool(value)
 
     def duration(self, node: yaml.Node, what: str, rule: str = "a duration such as 10s") -> float:
-        """More than 0 s. Numbers count as they are written: YAML would read 1:30 as 90 and 010 as 8."""
+        """A duration of more than 0 s. Numbers are taken as written: YAML would read 1:30 as 90 and 010 as 8."""
         if kind_of(node) not in ("str", "int", "float"):
-            self.fault(node, f"{what} must be {rule}, but this came: {_told(node)}")
+            self.fault(node, f"{what} must be {rule}, but this came: {_description(node)}")
             return DAY_S
         try:
             length = seconds(node.value)
@@ -275,7 +277,7 @@ class Sheet:
 
     def columns(self, node: yaml.Node, what: str) -> dict[str, str]:
         """Name -> type."""
-        found: dict[str, str] = {}
+        columns: dict[str, str] = {}
         spelled: dict[str, str] = {}
         for at, name, value in self.entries(node, what):
             if not _IDENTIFIER.fullmatch(name) or len(name) > LONGEST_NAME:
@@ -284,10 +286,10 @@ class Sheet:
             other = spelled.setdefault(name.lower(), name)
             if other != name:
                 self.fault(at, f"{what} has {shown(other)} and {shown(name)}, which are one name to SQL; rename one")
-            found[name] = self.text(value, f"the type of {shown(name)} in {what}")
-            if found[name] and found[name] not in TYPES:
-                self.fault(value, f"{shown(name)} in {what}: {unknown('type', found[name], TYPES)}")
-        return found
+            columns[name] = self.text(value, f"the type of {shown(name)} in {what}")
+            if columns[name] and columns[name] not in TYPES:
+                self.fault(value, f"{shown(name)} in {what}: {unknown('type', columns[name], TYPES)}")
+        return columns
 
     def _too_many(self, node: yaml.Node, what: str) -> bool:
         if len(node.value) > MAX_ENTRIES:

@@ -1,1 +1,1 @@
-"""What should be true: policies that place units on brokers, and the judge that referees them all."""
+"""Policies that place units on brokers, and the judge that computes the figures of every placement."""

@@ -58,12 +58,12 @@ def judge_routing(workload: Workload, routing: RoutingTable) -> Judgement:
     subscribes = workload.links.role == SUB
     wire = traffic.wire(carrier, brokers).total
     load = traffic.wire(np.where(subscribes, carrier, UNPLACED).astype(np.int32), brokers).total
-    each = traffic.delivered[workload.links.topic] * np.where(subscribes, traffic.weight, 0.0)
+    received = traffic.delivered[workload.links.topic] * np.where(subscribes, traffic.weight, 0.0)
     bandwidth = workload.brokers.bandwidth
     limit = np.full(brokers, np.inf) if bandwidth is None else bandwidth
     return Judgement(
-        received=float(each[carrier != UNPLACED].sum()),
-        offered=float(each.sum()),
+        received=float(received[carrier != UNPLACED].sum()),
+        offered=float(received.sum()),
         brokers_used=len(set(rows[rows != UNPLACED].tolist())),
         placed=int(np.count_nonzero(rows != UNPLACED)),
         unplaced=int(np.count_nonzero(rows == UNPLACED)),

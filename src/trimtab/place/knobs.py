@@ -70,22 +70,22 @@ class Knob:
         """``value`` in the type of the knob. ``owner`` is the policy, for the message of ``BadKnob``."""
         if self.optional and value is None:
             return None
-        found: Value
+        number: Value
         if self.kind is bool and isinstance(value, bool):
             return value
         elif self.kind is str and isinstance(value, str):
             if not self.choices or value in self.choices:
                 return value
         elif self.kind is int and isinstance(value, Integral) and not isinstance(value, bool):
-            found = int(value)
-            if self._in_range(found):
-                return found
+            number = int(value)
+            if self._in_range(number):
+                return number
         elif self.kind is float and isinstance(value, Real) and not isinstance(value, bool):
-            found = _as_float(value)
-            if not math.isfinite(found):
+            number = _as_float(value)
+            if not math.isfinite(number):
                 raise BadKnob(owner, self.name, value, self._rule.replace("a number", "a finite number", 1))
-            if self._in_range(found):
-                return found
+            if self._in_range(number):
+                return number
         raise BadKnob(owner, self.name, value, self._rule)
 
     def read(self, owner: str, text: str) -> Value:
@@ -137,10 +137,10 @@ def parse(policy: str, assignments: Iterable[str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for assignment in assignments:
         name, text = split(assignment)
-        found = find_knob(policy, name)
+        own_knob = find_knob(policy, name)
         if name in values:
             raise BadInput(f"knob {name} of {policy} is set twice; set it once")
-        values[name] = found.read(policy, text)
+        values[name] = own_knob.read(policy, text)
     return values
 
 
@@ -153,7 +153,7 @@ def split(assignment: str) -> tuple[str, str]:
 
 
 def typed(policy: str, values: Mapping[str, object]) -> dict[str, Value]:
-    """Knobs of a policy from values that have a type already, as those of a TOML table; "none" is no value."""
+    """Knobs of a policy from typed values, such as those of a TOML table; "none" is the absence of a value."""
     own = {name: find_knob(policy, name) for name in values}
     return {
         name: own[name].checked(policy, None if own[name].optional and value == NONE else value)
@@ -172,14 +172,14 @@ def check(policy: object) -> None:
     """Refuse a policy whose knobs are of the wrong type or out of range; for ``__post_init__``."""
     kind: type[Any] = type(policy)
     path = f"{kind.__module__}:{kind.__qualname__}"
-    owner = next((name for name, known in POLICIES.items() if known == path), kind.__qualname__)
+    owner = next((name for name, target in POLICIES.items() if target == path), kind.__qualname__)
     for own in _of(kind):
         own.checked(owner, getattr(policy, own.name))
 
 
 def _of(kind: type[Any]) -> tuple[Knob, ...]:
-    declared = [(each.name, each.default, each.metadata["knob"]) for each in fields(kind) if "knob" in each.metadata]
-    return tuple(Knob(name, cast("Value", default), **about) for name, default, about in declared)
+    declared = [spec for spec in fields(kind) if "knob" in spec.metadata]
+    return tuple(Knob(spec.name, cast("Value", spec.default), **spec.metadata["knob"]) for spec in declared)
 
 
 def _as_float(number: Real) -> float:

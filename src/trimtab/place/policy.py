@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 class Policy(Protocol):
     """A frozen dataclass. Its fields are knobs, declared with ``knobs.knob``; the problem is an argument of ``place``.
 
-    The first line of its docstring says what it does and which paper it comes from: ``trimtab policies`` shows it.
+    The first line of its docstring is its description with the paper it comes from: ``trimtab policies`` shows it.
     """
 
     may_leave_unplaced: ClassVar[bool]  # whether units without a broker are part of the answer
     keeps_limits: ClassVar[bool]  # whether no broker ever carries more than it can
 
     def place(self, problem: Problem) -> Placement:
-        """A broker for every unit, and what was proved on the way. Never changes ``problem``."""
+        """A broker for every unit, and a bound if the policy proved one. Never changes ``problem``."""
         ...

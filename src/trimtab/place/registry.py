@@ -21,7 +21,7 @@ class Family:
 
     unit: Unit
     question: str
-    bounds: dict[str, str]  # objective -> "module:function" that bounds it, for policies that prove nothing themselves
+    bounds: dict[str, str]  # objective -> "module:function" of its bound, for policies that prove no bound themselves
 
     @property
     def objective(self) -> str:
@@ -71,7 +71,7 @@ def find_family(name: str) -> Family:
 
 
 def policies(family: str | None = None) -> list[str]:
-    """Names of all policies, or of one family's, in the order they should be read."""
+    """Names of all policies, or of one family's, in the order of presentation."""
     if family is None:
         return list(POLICIES)
     find_family(family)
@@ -79,19 +79,19 @@ def policies(family: str | None = None) -> list[str]:
 
 
 def full_name(name: str, family: str) -> str:
-    """``family/name`` of a policy that may have been named without its family."""
+    """``family/name`` of a policy whose family may be left out."""
     return name if "/" in name else f"{family}/{name}"
 
 
 def policy_class(name: str) -> type[Any]:
     if name not in POLICIES:
         raise UnknownName("policy", name, POLICIES)
-    found: type[Any] = _load(POLICIES[name])
-    return found
+    kind: type[Any] = _load(POLICIES[name])
+    return kind
 
 
 def about(name: str) -> tuple[str, str]:
-    """What a policy does and where it comes from, in one line; and the details, which may be empty."""
+    """A policy's description in one line, and its details, which may be empty."""
     text = inspect.cleandoc(policy_class(name).__doc__ or "").replace("``", "`")
     line, _, details = text.partition("\n")
     return line, details.strip()
@@ -104,8 +104,8 @@ def policy(name: str, **knobs: Any) -> Policy:
     for knob in knobs:
         if knob not in own:
             raise UnknownName(f"knob of {name}", knob, own)
-    made: Policy = kind(**knobs)
-    return made
+    instance: Policy = kind(**knobs)
+    return instance
 
 
 def policy_with(name: str, **offered: Any) -> Policy:

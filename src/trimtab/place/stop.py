@@ -9,7 +9,7 @@ EFFORT: Final = 1e3  # largest value of a knob ``effort``: about an hour of sear
 
 
 class Stop(Protocol):
-    """Says how long a search may still go on."""
+    """The remaining time of a search."""
 
     def left_s(self) -> float:
         """Seconds left; infinity where there is no limit, zero or less when time is up."""
@@ -18,7 +18,7 @@ class Stop(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class NoLimit:
-    """Only the amount of work ends the search, so the answer depends on the seed alone."""
+    """No time limit: only the amount of work ends the search, so the answer depends on the seed alone."""
 
     def left_s(self) -> float:
         return float("inf")

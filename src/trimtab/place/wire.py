@@ -1,15 +1,15 @@
-"""Wire load: what brokers' servers carry, publications on their way to other brokers included.
+"""Wire load: the traffic of brokers' servers, including publications on their way to other brokers.
 
 A publication enters at its publisher's broker and goes on to every other broker that has a subscriber, one copy each.
-With ``p[j,k]`` the data of topic k published at broker j, ``n[j,k]`` its subscribers there and ``z[j,k] = 1`` where
-there are any, a plain topic of data rate ``d[k]`` takes
+Let ``p[j,k]`` be the data of topic k published at broker j, ``n[j,k]`` its subscribers there, and ``z[j,k] = 1`` if
+there are any. Then a plain topic of data rate ``d[k]`` takes
 
     in[j]  = sum_k p[j,k] + z[j,k] * (d[k] - p[j,k])
     out[j] = sum_k d[k] * n[j,k] + p[j,k] * (other brokers with z = 1)
 
-Publications of a topic with a processor or a store are handed to it at the broker where they enter and come back as
-results, so they cross that server twice: ``relayed`` is the share of publications that do, and results may be larger
-or smaller than publications. Of a topic that feeds the data cluster, one more copy goes to the hub (``taps``).
+Publications of a topic with a processor or a store are passed to it at the broker where they enter, and come back as
+results. So they cross that server twice: ``relayed`` is the share of such publications. Results may be larger or
+smaller than publications. A topic that feeds the data cluster sends one more copy to the hub (``taps``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wire:
-    """Per second, in and out of every broker's server."""
+    """Traffic per second in and out of every broker's server."""
 
     incoming: Floats  # (B,)
     outgoing: Floats  # (B,)
@@ -42,14 +42,14 @@ class Wire:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """The traffic of a workload, in data or in messages per second; independent of who carries it."""
+    """The traffic of a workload, in data or in messages per second, independent of the placement."""
 
     published: Floats  # (K,) by all publishers of a topic together
     delivered: Floats  # (K,) to one subscriber
     relayed: Floats  # (K,) share of publications that pass a processor or a store at their broker
     taps: Floats  # (K,) copies that leave the fleet
     topic: Rows  # (L,) of every link
-    publishes: NDArray[np.bool_]  # (L,) the link publishes; else it subscribes
+    publishes: NDArray[np.bool_]  # (L,) True: the link publishes; False: it subscribes
     weight: Floats  # (L,) share of the topic's publications, or number of subscriptions
 
     @classmethod
@@ -61,11 +61,11 @@ class Traffic:
             size = 1.0 if in_messages or topics.out_bytes is None else topics.out_bytes
             delivered = np.where(np.isnan(topics.out_rate), published, topics.out_rate * size)
         none = np.zeros(len(topics))
-        relayed, taps = (none if each is None else each for each in (topics.relayed, topics.taps))
+        relayed, taps = (none if values is None else values for values in (topics.relayed, topics.taps))
         return cls(published, delivered, relayed, taps, links.topic, links.role == PUB, weights(workload))
 
     def wire(self, carrier: Rows, brokers: int) -> Wire:
-        """With ``carrier`` the broker of every link, or UNPLACED. O(L log L)."""
+        """The wire load if ``carrier`` is the broker of every link, or UNPLACED. O(L log L)."""
         incoming, outgoing = np.zeros(brokers), np.zeros(brokers)
         carried = carrier != UNPLACED
         count = max(len(self.published), 1)
@@ -88,17 +88,20 @@ class Traffic:
         return Wire(incoming, outgoing)
 
     def own(self, owner: Rows, carrier: Rows, keys: int, whole: NDArray[np.bool_]) -> Floats:
-        """(keys,) what a key takes at its broker whatever else is there, on top of its subscriptions: publishing, as
-        things are now. For topics that are ``whole`` (K,), that is everything, since all their links go together."""
+        """(keys,) load of a key at its broker besides its subscriptions, whatever other keys are there.
+
+        This is the load of its publications, with the present placement of subscribers. For topics that are placed as a
+        ``whole`` (K,), it is the load of all their links, since they move together.
+        """
         count = max(len(self.published), 1)
         amount = np.zeros(keys)
-        known = (owner >= 0) & (carrier != UNPLACED)
-        row = np.flatnonzero(known & ~self.publishes & whole[self.topic])
+        placed = (owner >= 0) & (carrier != UNPLACED)
+        row = np.flatnonzero(placed & ~self.publishes & whole[self.topic])
         _add(amount, owner[row], self.delivered[self.topic[row]] * self.weight[row])
         subscribed = np.flatnonzero((carrier != UNPLACED) & ~self.publishes)
         wanted = np.unique(carrier[subscribed].astype(np.int64) * count + self.topic[subscribed])
         places = np.bincount(wanted % count, minlength=count)
-        row = np.flatnonzero(known & self.publishes)
+        row = np.flatnonzero(placed & self.publishes)
         topic, share, relayed = self.topic[row], self.weight[row], self.relayed[self.topic[row]]
         published, delivered = self.published[topic] * share, self.delivered[topic] * share
         here = _contains(wanted, carrier[row].astype(np.int64) * count + topic)
@@ -109,7 +112,8 @@ class Traffic:
 
 
 def weights(workload: Workload) -> Floats:
-    """(L,) of every link. Publishers of a topic publish alike, and everybody subscribes once, if nothing is said."""
+    """(L,) the weight of every link. By default, publishers of a topic have equal shares, and every subscriber
+    subscribes once."""
     links = workload.links
     if links.weight is not None:
         return links.weight

@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from trimtab.control.goals.evenness import Evenness
+from trimtab.control.goals.gathering import Gathering
 from trimtab.control.goals.limits import Limits
 from trimtab.control.goals.served import Served
 
 if TYPE_CHECKING:
     from trimtab.control.goals.goal import Goal
+    from trimtab.fleet.protocol.plans import Plan
 
-GOALS: Final[tuple[Goal, ...]] = (Served(), Limits(), Evenness())
+EVENNESS: Final = Evenness()
+GOALS: Final[tuple[Goal, ...]] = (Served(), Limits(), EVENNESS, Gathering())
+
+
+def goal_of(plan: Plan) -> Goal:
+    """The goal that proposed the plan. A plan made by hand is judged as one of evenness."""
+    return next((goal for goal in GOALS if goal.name == plan.goal), EVENNESS)

@@ -1,68 +1,60 @@
-"""Goal 5, evenness: loads are level within alpha (Nguyen, DEBS'19, Algorithm 1), and common subscriptions together.
-
-The policy that the operator has chosen proposes. Clients that subscribe to the same topics at one broker save copies
-between brokers, so a level fleet with fewer copies carries less in total; that is proposed when the saving is worth it.
-"""
+"""Goal 5, evenness: loads are level within alpha (Nguyen, DEBS'19, Algorithm 1). The operator's policy proposes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from trimtab.control.goals.goal import Change, Finding, Kind
-from trimtab.control.plan import GATHER, Levels, in_order
+from trimtab.control.goals.goal import Change, Finding, Goal
+from trimtab.control.move_order import in_order
 from trimtab.control.resources import as_if, evenness, relief, resources
+from trimtab.control.verdict import CLOSE, worth_it
 from trimtab.errors import BadInput
+from trimtab.fleet.protocol.plans import Levels
 from trimtab.model.placement import UNPLACED, Placement
 from trimtab.place.client.instance import Instance
-from trimtab.place.knobs import knobs
 from trimtab.place.registry import full_name, policy_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from trimtab.control.question import Question
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
+    from trimtab.fleet.protocol.plans import Question
     from trimtab.model.workload import Rows
     from trimtab.place.policy import Policy
 
-SLIGHT: Final = 1.5  # times the spread that is allowed
-CLOSE: Final = 1e-9
-ROUNDS: Final = 4  # of single moves after a policy's answer
-TOLERANCE: Final = 0.02  # share that a broker may have above the mean: to come closer takes many moves for little
+IMBALANCE: Final = "imbalance"
+IDLE: Final = "idle"
+SLIGHT: Final = 1.5  # an imbalance below this multiple of the allowed spread is slight
+ROUNDS: Final = 4  # rounds of single moves after a policy's placement
+TOLERANCE: Final = 0.02  # share above the mean that a broker may keep: to get closer takes many moves for little gain
 
 
-class Evenness:
-    name = "evenness"
+class Evenness(Goal):
+    name: ClassVar[str] = "evenness"
+    counts_cordoned: ClassVar[bool] = False
 
     def find(self, view: View, settings: Settings) -> Iterator[Finding]:
-        """The two thresholds of Algorithm 1, on the spread of loads and on their mean; and brokers with next to nothing
-        to do, since one among fifty hardly shows in the spread."""
+        """Check the two thresholds of Algorithm 1, on the spread of loads and on their mean, and look for idle brokers:
+        one idle broker among fifty hardly shows in the spread."""
         load = view.load()
         if load.cov > settings.alpha and load.mean > settings.beta:
             fullest = view.brokers[int(np.argmax(load.levels))]
             text = f"loads are spread by {load.cov:.2f}, more than {settings.alpha:g}; {fullest} has the most"
-            yield Finding(Kind.IMBALANCE, text, slight=load.cov < SLIGHT * settings.alpha)
+            yield Finding(IMBALANCE, text, slight=load.cov < SLIGHT * settings.alpha)
         able = view.problem.speed > 0.0
         mean = float(load.levels[able].mean()) if able.any() else 0.0
         rows = np.flatnonzero(able & (load.levels < settings.idle * mean)).tolist()
         if rows and mean > settings.beta:
             names = ", ".join(view.brokers[row] for row in rows)
-            yield Finding(Kind.IDLE, f"{names} below {settings.idle:.0%} of the mean load")
-        if settings.gather and load.mean > settings.beta and (saving := scatter(view)) > settings.gather:
-            yield Finding(Kind.SCATTERED, f"copies of topics between brokers are {saving:.0%} of all load")
+            yield Finding(IDLE, f"{names} below {settings.idle:.0%} of the mean load")
 
     def propose(self, view: View, settled: Rows, question: Question) -> Iterator[Change | str]:
-        few = _worth_it(view, settled, _wanted(view, settled, question), question)
-        if question.gather and scatter(view) > question.gather:
-            together = _gathered(view, settled, question, few)
-            if isinstance(together, Change):
-                yield together
-        yield few
-        # Policies know neither which keys must stay nor what brokers carry for plain NATS clients.
+        yield levelling(view, settled, question)
+        # Policies know neither the frozen keys nor the load of plain NATS clients, so single moves may do better.
         yield _worth_it(view, settled, _one_by_one(view, view.current, question), question, "one by one")
 
     def accept(self, view: View, placement: Rows, question: Question) -> str:
@@ -73,40 +65,23 @@ class Evenness:
         return view.load(placement).cov <= question.alpha
 
 
-def scatter(view: View, placement: Rows | None = None) -> float:
-    """Share of all load that copies of topics to more than one broker are: the most that gathering could save."""
-    load = view.load(placement)
-    data, carrier = view.data, view.carriers(placement)
-    row = np.flatnonzero((carrier != UNPLACED) & ~data.publishes & ~view.whole[data.topic])
-    pairs = np.unique(carrier[row].astype(np.int64) * max(len(data.published), 1) + data.topic[row])
-    places = np.bincount(pairs % max(len(data.published), 1), minlength=len(data.published))
-    copies = float((data.delivered * np.maximum(places - 1, 0)).sum())
-    return copies / load.total if load.total > 0.0 else 0.0
-
-
-def worth_it(before: Levels, then: Levels, gain: float, alpha: float = 0.0) -> bool:
-    """A spread that is lower by ``gain``, or by that share of it if it was more than one, or a highest load that is
-    lower by half that share; and neither any higher. Or a spread that was above ``alpha`` and is not any more."""
-    if then.spread > before.spread * (1 + CLOSE) or then.max_load > before.max_load * (1 + CLOSE):
-        return False
-    less = gain * max(before.spread, 0.5)
-    if then.spread <= before.spread - less or then.max_load <= before.max_load * (1 - gain / 2):
-        return True
-    return then.spread <= alpha < before.spread
-
-
 def policy_named(name: str, seed: int = 0, set_to: Mapping[str, Any] | None = None) -> Policy:
-    """A policy of the family client, with those of the knobs that it has, and its seed if it draws."""
+    """A policy of the family client, with those of the offered knobs that it has."""
     family = name.rpartition("/")[0]
     if family not in ("", "client"):
         raise BadInput(f"the controller asks policies of client/, but '{name}' is one of {family}/")
-    # A key that has a broker keeps it where a policy would begin with a placement of its own.
+    # Policies that build their own initial placement begin with the present brokers instead.
     offered: dict[str, Any] = {"seed": seed, "initial": "round-robin", "tolerance": TOLERANCE}
     return policy_with(full_name(name, "client"), **(offered | dict(set_to or {})))
 
 
-def _wanted(view: View, settled: Rows, question: Question, **more: Any) -> Rows:
-    """The policy's answer; keys that may not move stay, and others go in their place."""
+def levelling(view: View, settled: Rows, question: Question) -> Change | str:
+    """The policy's change; or the reason why it is not worth it."""
+    return _worth_it(view, settled, target_of(view, settled, question), question)
+
+
+def target_of(view: View, settled: Rows, question: Question, **more: Any) -> Rows:
+    """The policy's placement. Frozen keys stay at their broker, and single moves of other keys make up for them."""
     problem = replace(view.problem, current=Placement("client", settled))
     set_to: dict[str, Any] = {"alpha": question.alpha, "beta": question.beta} | more | question.knobs
     target: Rows = policy_named(question.policy, question.seed, set_to).place(problem).broker.copy()
@@ -120,10 +95,13 @@ def _wanted(view: View, settled: Rows, question: Question, **more: Any) -> Rows:
 
 
 def _polished(view: View, target: Rows, question: Question) -> Rows:
-    """The same closer to level by wire loads, where the policy's picture of loads is not exact: publishers near other
-    subscribers make a difference that it does not know."""
-    believed = Instance.of(view.problem).counts(target)[1] + view.own
-    if np.allclose(believed, view.load(target).per_broker, rtol=TOLERANCE):
+    """Level the wire loads of the policy's placement further by single moves.
+
+    The policy's model of loads leaves out savings of publishers at the broker of their subscribers, so its loads may
+    differ from the wire loads. Where they agree, the placement is returned unchanged.
+    """
+    modelled = Instance.of(view.problem).counts(target)[1] + view.own
+    if np.allclose(modelled, view.load(target).per_broker, rtol=TOLERANCE):
         return target
     best, spread = target, view.load(target).cov
     for _ in range(ROUNDS):
@@ -135,27 +113,8 @@ def _polished(view: View, target: Rows, question: Question) -> Rows:
     return best
 
 
-def _gathered(view: View, settled: Rows, question: Question, few: Change | str) -> Change | str:
-    """With as many moves as the budget allows, if the policy can make use of them and that saves enough."""
-    own = {each.name for each in knobs(full_name(question.policy, "client"))}
-    if "budget" not in own or not len(view.keys):
-        return "the policy does not gather"
-    target = _wanted(view, settled, question, budget=min(1.0, question.most / len(view.keys)))
-    movers = in_order(view, target, question.most)
-    trial = settled.copy()
-    trial[movers] = target[movers]
-    now, then = view.load(settled), view.load(trial)
-    base = view.load(few.placement) if isinstance(few, Change) else now
-    if then.cov > question.alpha:  # level first, gather later
-        return f"gathering common subscriptions would leave loads spread by {then.cov:.2f}"
-    if then.total > (1.0 - question.gather) * base.total:
-        return f"gathering common subscriptions would save {1.0 - then.total / max(base.total, CLOSE):.0%} only"
-    return Change(trial, movers, GATHER, _left(view, target, movers))
-
-
 def _one_by_one(view: View, placement: Rows, question: Question) -> Rows:
-    """From this placement on, keys off brokers that have more than the mean, one by one, to where there is enough of
-    everything."""
+    """Move keys of brokers above the mean one by one to brokers that have enough of every resource."""
     then = as_if(view, resources(view, question.overload, question.messages), placement)
     even = evenness(view, then, TOLERANCE, placement)
     return relief(view, [even, *then], even.name, question.frozen, len(placement), placement)[0]
@@ -164,7 +123,7 @@ def _one_by_one(view: View, placement: Rows, question: Question) -> Rows:
 def _worth_it(
     view: View, settled: Rows, target: Rows, question: Question, policy: str | None = None
 ) -> Change | str:  # fmt: skip
-    """As much of it as the budget allows; or why not."""
+    """As much of the move to ``target`` as the budget allows; or the reason why it is not worth it."""
     movers = in_order(view, target, question.most)
     trial = settled.copy()
     trial[movers] = target[movers]

@@ -1,38 +1,38 @@
-"""What every goal is: it finds what is wrong, proposes changes, and accepts or refuses those of other goals."""
+"""The interface of a goal: it finds faults, proposes changes, and accepts or refuses the changes of later goals.
+
+The loop treats all goals alike. A goal that tries something costly and of uncertain gain sets ``pause_s``: the loop
+then asks it at that interval only, and at twice the interval after each attempt that was not worth it.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar
+
+from trimtab.control.verdict import spread_fell, worth_it
+from trimtab.fleet.protocol.plans import Levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trimtab.control.question import Question
     from trimtab.control.settings import Settings
+    from trimtab.control.verdict import Verdict
     from trimtab.control.view import View
+    from trimtab.fleet.protocol.plans import Plan, Question
     from trimtab.model.workload import Rows
-
-
-class Kind(StrEnum):
-    LOST = "lost"  # keys whose broker is not alive
-    OVERLOAD = "overload"
-    IMBALANCE = "imbalance"
-    IDLE = "idle"
-    SCATTERED = "scattered"  # clients with common subscriptions at different brokers
-    UNFINISHED = "unfinished"  # the budget did not allow all of the last plan
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong, in a sentence."""
+    """A fault of the present placement, described in a sentence."""
 
-    kind: Kind
+    kind: str  # one word
     text: str
-    slight: bool = False  # so little above what is allowed that it may be noise
-    resource: str = ""  # of which a broker has too little, and others have enough
-    broker: str = ""  # that has least of it
+    slight: bool = False  # the excess is so small that it may be noise
+    aim: str = ""  # what a plan has to change to mend it, if that is narrower than the goal: a resource
+    broker: str = ""  # the broker that the aim is about
+    goal: str = ""  # set by the loop
 
     def __str__(self) -> str:
         return self.text
@@ -46,26 +46,41 @@ class Change:
     movers: Rows
     policy: str
     left: int = 0  # moves that the budget did not allow
+    goal: str = ""  # set by ``decide``
 
 
-class Goal(Protocol):
+class Goal(ABC):
     """One file each in this folder."""
 
-    name: str
+    name: ClassVar[str]
+    counts_cordoned: ClassVar[bool] = True  # whether findings are about cordoned brokers too
+    pause_s: ClassVar[float] = 0.0  # interval of attempts; 0: no limit
 
+    @abstractmethod
     def find(self, view: View, settings: Settings) -> Iterator[Finding]:
-        """What is wrong, if anything."""
-        ...
+        """Faults of the present placement."""
 
+    @abstractmethod
     def propose(self, view: View, settled: Rows, question: Question) -> Iterator[Change | str]:
-        """Changes that would mend it, the best first; or why there are none. ``settled`` is the present placement with
-        every key at a broker that is alive."""
-        ...
+        """Changes that would mend the faults, the best first, or the reason why there are none. ``settled`` is the
+        present placement with every lost key at a broker that is alive."""
 
+    @abstractmethod
     def accept(self, view: View, placement: Rows, question: Question) -> str:
-        """Empty, or why this placement harms the goal."""
-        ...
+        """The reason why this placement harms the goal; empty if it does not."""
 
+    @abstractmethod
     def mends(self, view: View, placement: Rows, question: Question) -> bool:
-        """Whether this placement mends what the goal has found, as far as the question is about it."""
-        ...
+        """Whether this placement mends the goal's findings, as far as the question is about them."""
+
+    def still_helps(self, view: View, plan: Plan, then: Rows, settings: Settings) -> bool:
+        """Whether a plan under way, whose remaining steps lead to the placement ``then``, is still worth its moves."""
+        return worth_it(Levels.of(view.load()), Levels.of(view.load(then)), 0.0)
+
+    def settles_s(self, settings: Settings) -> float:
+        """Time from the end of a plan to the first measurement that shows its whole effect."""
+        return settings.period_s
+
+    def helped(self, verdict: Verdict, view: View, settings: Settings) -> bool:
+        """Whether the measurement of an ended plan shows enough of what was predicted."""
+        return spread_fell(verdict, settings)

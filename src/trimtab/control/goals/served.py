@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
-from trimtab.control.goals.goal import Change, Finding, Kind
+from trimtab.control.goals.goal import Change, Finding, Goal
 from trimtab.model.key import counted
 from trimtab.model.placement import UNPLACED
 from trimtab.place.client.homes import Homes
@@ -14,21 +14,23 @@ from trimtab.place.client.homes import Homes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trimtab.control.question import Question
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
+    from trimtab.fleet.protocol.plans import Question
     from trimtab.model.workload import Rows
 
+LOST: Final = "lost"
 
-class Served:
-    name = "served"
+
+class Served(Goal):
+    name: ClassVar[str] = "served"
 
     def find(self, view: View, _: Settings) -> Iterator[Finding]:
         lost = np.flatnonzero(view.current == UNPLACED).tolist()
         if lost:
             keys = [view.keys[row] for row in lost]
             verb = "is" if len(keys) == 1 else "are"
-            yield Finding(Kind.LOST, f"{counted(keys)} {verb} at a broker that is not alive")
+            yield Finding(LOST, f"{counted(keys)} {verb} at a broker that is not alive")
 
     def propose(self, view: View, settled: Rows, question: Question) -> Iterator[Change | str]:
         lost = np.flatnonzero(view.current == UNPLACED).astype(np.int32)
@@ -43,7 +45,7 @@ class Served:
 
 
 def settled(view: View) -> Rows:
-    """The present placement, with lost keys where the load is least with them, the heaviest first."""
+    """The present placement with lost keys settled, the heaviest first, each at the broker with the least load."""
     placement = view.current.copy()
     lost = np.flatnonzero(placement == UNPLACED).tolist()
     if lost:

@@ -32,7 +32,7 @@ from trimtab.fleet.protocol.entries import BrokerEntry, Change
 from trimtab.fleet.protocol.hub_verbs import Sync
 from trimtab.fleet.protocol.registry import Registry, broker_entry, entry_key
 from trimtab.fleet.protocol.request import Done
-from trimtab.fleet.site.credentials import read_secret, write_private
+from trimtab.fleet.site.credentials import REPLICA_FILE, read_secret, write_private
 from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
@@ -78,12 +78,13 @@ class Agent:
         own = [
             Ping.answered_by(self._ping), WelcomeClient.answered_by(self._welcome), DrainLinks.answered_by(self._drain),
         ]  # fmt: skip
-        handlers = [*own, *self.clients.handlers(), *self.hosting.handlers()]
-        await wire.serve(self.connection, handlers, broker=self.broker)
+        await wire.serve(self.connection, [*own, *self.hosting.handlers()], broker=self.broker)
+        await wire.serve(self.connection, self.clients.handlers(), broker=self.broker, of_clients=True)
         await self.connection.subscribe(subjects.PROBE, cb=self._probe)
         await self.connection.subscribe(subjects.change(subjects.EVERY), cb=self._changed)
         await self.connection.subscribe(subjects.raw(self.broker, subjects.EVERY), cb=self.clients.enter)
         await self.connection.flush()
+        await self._telemetry.start()
         await self._keep_up()
         await self.hosting.settle()
 
@@ -110,7 +111,6 @@ class Agent:
                 break
         if self._dirty:
             self._dirty = False
-            self.registry.bury()
             write_private(self._replica, coding.to_json(Replica(self.registry.since(0, most=10_000_000))))
         await self.clients.register_waiting()
 
@@ -201,8 +201,15 @@ class Agent:
                 return  # the parent process has ended
             if await self._keep_up():
                 with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):  # tried again
-                    await self.hosting.sweep()
-            await self._tell()
+                    await self._sweep()
+            await self._publish_report()
+
+    async def _sweep(self) -> None:
+        # Tombstones are dropped after a sweep of the stored topics only, because it deletes those that have one.
+        graves = self.registry.graves()
+        if await self.hosting.sweep():
+            for name in graves:
+                self.registry.bury(name)
 
     async def _keep_up(self) -> bool:
         """Sync with the hub. Return False if that fails; the agent then uses its replica."""
@@ -218,7 +225,7 @@ class Agent:
         self._trouble = ""
         return True
 
-    async def _tell(self) -> None:
+    async def _publish_report(self) -> None:
         """Publish the report of the last second."""
         fresh = self.clients.tally.take_topics()
         for name, host in self.hosting.hosts.items():
@@ -240,25 +247,30 @@ class Agent:
 
 
 async def serve(config: Path) -> None:
-    known = read_secret(config, "trimtab up or trimtab broker writes it")
-    ca, broker = known.get("ca"), known["broker"]
+    content = read_secret(config, "trimtab up or trimtab broker writes it")
+    ca, broker = content.get("ca"), content["broker"]
     stop = asyncio.Event()
 
     async def closed() -> None:  # nats-py closes for good on some errors of a restarting server
         stop.set()
 
     options: dict[str, Any] = {"name": f"trimtab:agent:{broker}", "ca": ca, "wait_s": 30.0, "on_closed": closed}
-    connection = await wire.connect(known["urls"], "fleet", known["fleet"], **options)
-    asked = [known["urls"], *([url] for url in known["stores"])]
-    servers = [await wire.connect(urls, "system", known["system"], **options) for urls in asked]
-    about = coding.from_plain(known["about"], BrokerEntry)
-    agent = Agent(broker, connection, servers, about, config.with_name("replica.json"))
-    await agent.start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await agent.run(stop)
-    for each in (connection, *servers):
-        await each.close()
+    addresses = [content["urls"], *([url] for url in content["stores"])]
+    about = coding.from_plain(content["about"], BrokerEntry)
+    opened: list[Nats] = []
+    try:
+        opened.append(await wire.connect(content["urls"], "fleet", content["fleet"], **options))
+        for urls in addresses:
+            opened.append(await wire.connect(urls, "system", content["system"], **options))
+        connection, *servers = opened
+        agent = Agent(broker, connection, servers, about, config.with_name(REPLICA_FILE))
+        await agent.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await agent.run(stop)
+    finally:
+        for each in opened:
+            await wire.close(each)
 
 
 def main() -> None:

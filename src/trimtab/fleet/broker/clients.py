@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import zlib
 from typing import TYPE_CHECKING
 
-from trimtab.errors import BadInput, Unreachable
+from trimtab.errors import BadInput, Unreachable, VersionMismatch
+from trimtab.fleet.broker.counted import Counted
 from trimtab.fleet.broker.telemetry import Tally
 from trimtab.fleet.protocol import coding, names, subjects, wire
 from trimtab.fleet.protocol.agent_verbs import (
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from trimtab.fleet.broker.agent import Agent
     from trimtab.fleet.protocol.request import Handler
 
+log = logging.getLogger("trimtab.agent")
+
 
 class ClientService:
     """Answers clients, with the registry, the links and the hosts of ``agent``."""
@@ -43,6 +47,7 @@ class ClientService:
         self._agent = agent
         stock = f"{names.STOCK}{agent.broker}"
         self.tally = Tally(stock)
+        self._counted = Counted()
         self._stamper = Stamper(stock)
         self._waiting: dict[str, Register] = {}  # registrations to send when the hub is reachable again
         self._addresses: AddressBook | None = None  # cached; None after a broker has changed
@@ -63,8 +68,14 @@ class ClientService:
     async def register_waiting(self) -> None:
         """Register the clients that came while the hub was unreachable."""
         for client, registration in list(self._waiting.items()):
-            await wire.ask(self._agent.connection, registration, 2.0)
-            self._waiting.pop(client, None)
+            try:
+                await wire.ask(self._agent.connection, registration, 2.0)
+            except VersionMismatch:
+                raise
+            except BadInput as error:  # asking again would not help, and would keep the agent from its other work
+                log.error("the hub refuses to register client %s: %s", client, error)
+            if self._waiting.get(client) is registration:
+                del self._waiting[client]
 
     async def _hello(self, request: Hello) -> Welcomed:
         """Register a client that has connected to this broker; it keeps its home if it has one."""
@@ -81,8 +92,8 @@ class ClientService:
             home = (await wire.ask(agent.connection, registration, 2.0)).home
         except Unreachable:
             self._waiting[client] = registration
-        known = self._address_book()
-        return Welcomed(known.brokers, known.mark, home or wanted)
+        book = self._address_book()
+        return Welcomed(book.brokers, book.mark, home or wanted)
 
     async def _brokers(self, _: GetBrokers) -> AddressBook:
         return self._address_book()
@@ -126,10 +137,11 @@ class ClientService:
     async def _report(self, request: ReportClient) -> Known:
         """Handle the report that every client sends once a second."""
         agent, client = self._agent, request.client
-        agent.links.heard_of(client, request.links)
+        agent.links.update(client, request.links)
         here = request.home == agent.broker or request.home not in agent.alive  # or it failed over to here
         agent.links.at_home(client, here and not request.leaves)
-        self.tally.client(client, request.topics)
+        if self._counted.is_new(client, request.run, request.number):
+            self.tally.client(client, request.topics)
         stale = {}
         for topic, broker in request.routes.items():
             try:

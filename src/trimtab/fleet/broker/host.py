@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import secrets
 import time
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.agent")
 REASON: Final = "Trimtab-Reason"
+HEADER_ROOM: Final = 512  # bytes of the server's message limit that are reserved for the header of a result
+MOST_REASON: Final = 500  # characters of the reason that are sent with a dead message
+DEAD_HEADER_ROOM: Final = 4 * MOST_REASON + HEADER_ROOM
 MOST_ALONG: Final = 100_000  # messages kept by a host that is not live
 
 
@@ -80,7 +84,7 @@ class Host:
         self._sending = tasks.Background(f"topic {topic.name}", log)
         self._processor = TopicProcessor(
             topic.name, topic.processor, spool_size=topic.spool, limit_s=topic.limit_ms / 1000.0,
-            on_result=self._on_result, on_dead=self._on_dead,
+            most_bytes=connection.max_payload - HEADER_ROOM, on_result=self._on_result, on_dead=self._on_dead,
         )  # fmt: skip
 
     async def start(self, *, live: bool) -> None:
@@ -121,8 +125,8 @@ class Host:
         for kept in state.spool:
             self._processor.remember(stamped(self.topic.name, kept.data, kept.stamp))
         self._catchup.resume(state.positions, state.given_up)
-        for known in [known for known in self._acks if self._catchup.done(*known)]:  # the source has stored these
-            await self._connection.publish(self._acks.pop(known), b"{}")
+        for identity in [identity for identity in self._acks if self._catchup.done(*identity)]:  # stored by the source
+            await self._connection.publish(self._acks.pop(identity), b"{}")
         self.live = True
         for kept in state.held:
             self._accept(stamped(self.topic.name, kept.data, kept.stamp))
@@ -172,11 +176,11 @@ class Host:
     async def _on_work(self, raw: Msg) -> None:
         message = identified(self.topic.name, raw.data, raw.reply, raw.headers)
         if self.topic.persistent and raw.reply:  # its publisher waits for an acknowledgement
-            known = (message.source, message.number)
-            if self.live and self._catchup.done(*known) and known not in self._acks:
+            identity = (message.source, message.number)
+            if self.live and self._catchup.done(*identity) and identity not in self._acks:
                 await self._connection.publish(raw.reply, b"{}")
             else:
-                self._acks[known] = raw.reply
+                self._acks[identity] = raw.reply
         if self.live:
             self._accept(message)
         else:
@@ -213,11 +217,14 @@ class Host:
 
     def _on_dead(self, message: Message, reason: str) -> None:
         headers = {
-            REASON: " ".join(reason.split()),
+            REASON: " ".join(reason.split())[:MOST_REASON],
             "Trimtab-Publisher": message.publisher,
             "Trimtab-Seq": str(message.seq),
         }
-        self._send(subjects.dead(self.topic.name), message.data, "", headers)
+        room = self._connection.max_payload - DEAD_HEADER_ROOM
+        if len(message.data) > room:  # with the headers, the server would refuse it and close the connection
+            headers["Trimtab-Size"] = str(len(message.data))
+        self._send(subjects.dead(self.topic.name), message.data[:room], "", headers)
         if self.topic.persistent:
             self._outbox.put_nowait((message, None))
 
@@ -245,13 +252,15 @@ class Host:
         headers = {MESSAGE_ID: stamp} if stamp else None
         while True:
             try:
-                await self._connection.request(
+                reply = await self._connection.request(
                     subjects.keep(self._broker, self.topic.name), result, timeout=1.0, headers=headers
                 )
-                self._count(result)
-                return
+                if "error" not in json.loads(reply.data):
+                    self._count(result)
+                    return
             except Exception:  # the store is unreachable; the result must not be lost
-                await asyncio.sleep(0.1)
+                pass
+            await asyncio.sleep(0.1)
 
 
 def _kept(message: Message) -> KeptMessage:

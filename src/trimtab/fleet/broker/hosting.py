@@ -64,7 +64,7 @@ class Hosting:
         self._connection = connection
         self._registry = registry
         self._heard_everywhere = heard_everywhere  # waits until all servers know of this agent's subscriptions
-        self._parts: dict[str, list[str]] = {}  # move -> parts of the handover received so far
+        self._parts: dict[str, tuple[str, list[str]]] = {}  # topic -> move, parts of the handover received so far
         self._prepared: dict[str, str] = {}  # topic -> the move that copies it here
         self._ordered: dict[str, float] = {}  # topic -> time of the last order about it
         self._swept = -1e9
@@ -110,11 +110,11 @@ class Hosting:
                     await self.hosts.pop(name).stop()
 
     async def _serve(self, topic: Topic, *, live: bool) -> None:
-        known = self.hosts.get(topic.name)
-        if known is not None and known.topic.settings() != topic.settings():  # deleted and created again
+        host = self.hosts.get(topic.name)
+        if host is not None and host.topic.settings() != topic.settings():  # deleted and created again
             await self.hosts.pop(topic.name).stop()
-            known = None
-        if known is None:
+            host = None
+        if host is None:
             host = Host(self._connection, self._broker, topic)
             await host.start(live=live)
             self.hosts[topic.name] = host
@@ -127,8 +127,13 @@ class Hosting:
                     f"'{self._broker}' cannot run '{topic.processor}', the processor of topic '{topic.name}'"
                 )
 
-    async def sweep(self) -> None:
-        """Clean up after moves during which a process died: bring hosts and streams in line with the registry."""
+    async def sweep(self) -> bool:
+        """Clean up after moves during which a process died: bring hosts and streams in line with the registry.
+
+        Streams are checked at longer intervals. Returns whether they were.
+        """
+        recent = time.monotonic() - ORDERED_S
+        self._ordered = {name: at for name, at in self._ordered.items() if at >= recent}
         for name, host in list(self.hosts.items()):
             topic = self._registry.find_topic(name)
             if topic is None or topic.unit != "topic" or self._in_move(name):
@@ -138,18 +143,20 @@ class Hosting:
             else:
                 log.info("topic %s is at %s now", name, topic.broker)
                 await self.hosts.pop(name).stop()
-        if time.monotonic() - self._swept > SWEEP_S:
-            self._swept = time.monotonic()
-            for name in await self.store.topics(self._broker):
-                topic = self._registry.find_topic(name)
-                if self._in_move(name) or not self._registry.at(topic_entry(name)):
-                    continue
-                if topic is None or topic.broker != self._broker:
-                    where = f"at {topic.broker} now" if topic else "no longer needed: it was deleted"
-                    log.info("the stored messages of topic %s are %s", name, where)
-                    await self.store.delete(name, self._broker)
-                elif not await self.store.is_open(name, self._broker):
-                    await self.store.open(name, self._broker)
+        if time.monotonic() - self._swept <= SWEEP_S:
+            return False
+        self._swept = time.monotonic()
+        for name in await self.store.topics(self._broker):
+            topic = self._registry.find_topic(name)
+            if self._in_move(name) or not self._registry.at(topic_entry(name)):
+                continue
+            if topic is None or topic.broker != self._broker:
+                where = f"at {topic.broker} now" if topic else "no longer needed: it was deleted"
+                log.info("the stored messages of topic %s are %s", name, where)
+                await self.store.delete(name, self._broker)
+            elif not await self.store.is_open(name, self._broker):
+                await self.store.open(name, self._broker)
+        return True
 
     def _in_move(self, topic: str) -> bool:
         """Whether the topic is in a move, by the last sync or, in case that is outdated, by a recent order."""
@@ -199,12 +206,13 @@ class Hosting:
         return Released(closed)
 
     async def take(self, order: TakeState) -> Done:
-        parts = self._parts.setdefault(order.move, [])
-        if order.part == 0:
-            parts.clear()
+        move, parts = self._parts.get(order.topic, ("", []))
+        if order.part == 0 or move != order.move:
+            parts = []
+            self._parts[order.topic] = (order.move, parts)
         parts.append(order.state)
         if len(parts) == order.parts:
-            del self._parts[order.move]
+            del self._parts[order.topic]
             host = self.hosts.get(order.topic)
             if host is None:
                 raise BadInput(f"'{self._broker}' was not prepared for topic '{order.topic}'")
@@ -240,6 +248,8 @@ class Hosting:
         topic = self._registry.find_topic(name)
         if topic is not None and topic.broker == self._broker and order.target != self._broker:
             return Done()  # by the registry it belongs here
+        self._parts.pop(name, None)
+        self._prepared.pop(name, None)
         host = self.hosts.pop(name, None)
         if host is not None:
             await host.stop()

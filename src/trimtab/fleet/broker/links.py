@@ -34,7 +34,7 @@ class Links:
 
     _roles: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # client -> topic -> roles
     _seen: dict[str, float] = field(default_factory=dict)  # client with links here -> time of its last report
-    _there: dict[str, float] = field(default_factory=dict)  # client at home here -> time of its last report
+    _residents: dict[str, float] = field(default_factory=dict)  # client at home here -> time of its last report
     _waiting: list[_Wait] = field(default_factory=list)
 
     def open(self, topic: str, client: str, role: str) -> None:
@@ -54,13 +54,13 @@ class Links:
         if not roles:
             self._forget(topic, client)
 
-    def heard_of(self, client: str, roles: Mapping[str, Sequence[str]]) -> None:
+    def update(self, client: str, roles: Mapping[str, Sequence[str]]) -> None:
         """Take over the client's list of all its links here, by topic; links not on the list have ended."""
-        for topic, each in roles.items():
-            for role in each:
+        for topic, listed in roles.items():
+            for role in listed:
                 self.open(topic, client, role)
-            if each:
-                self._roles[client][topic] = set(each)
+            if listed:
+                self._roles[client][topic] = set(listed)
         for topic in [topic for topic in self._roles.get(client, {}) if not roles.get(topic)]:
             self._forget(topic, client)
 
@@ -69,15 +69,15 @@ class Links:
         for client in [client for client, seen in self._seen.items() if seen < limit]:
             for topic in list(self._roles[client]):
                 self._forget(topic, client)
-        for client in [client for client, seen in self._there.items() if seen < limit]:
-            del self._there[client]
+        for client in [client for client, seen in self._residents.items() if seen < limit]:
+            del self._residents[client]
 
     def at_home(self, client: str, here: bool) -> None:
         """Note whether a client is at home here, with or without links; a leaving client is at home nowhere."""
         if here:
-            self._there[client] = asyncio.get_running_loop().time()
+            self._residents[client] = asyncio.get_running_loop().time()
         else:
-            self._there.pop(client, None)
+            self._residents.pop(client, None)
 
     @property
     def clients(self) -> set[str]:
@@ -95,7 +95,7 @@ class Links:
 
     def by_client(self) -> dict[str, dict[str, list[str]]]:
         """All clients that are at home or have links here, with their roles by topic."""
-        listed: dict[str, dict[str, list[str]]] = {client: {} for client in self._there}
+        listed: dict[str, dict[str, list[str]]] = {client: {} for client in self._residents}
         for client, topics in self._roles.items():
             listed[client] = {topic: sorted(roles) for topic, roles in topics.items()}
         return listed
@@ -119,7 +119,8 @@ class Links:
     def refuse(self, topic: str, client: str, reason: str) -> None:
         """A client reports that it cannot move away: fail the callers that wait for its links to end."""
         for wait in self._waiting:
-            if not wait.over.done() and any(who == client and topic in ("", what) for what, who in wait.left):
+            matches = any(owner == client and topic in ("", name) for name, owner in wait.left)
+            if not wait.over.done() and matches:
                 wait.over.set_exception(BadInput(reason))
 
     def _forget(self, topic: str, client: str) -> None:

@@ -15,6 +15,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Final
 
+from nats.js import JetStreamContext
 from nats.js.api import (
     AckPolicy,
     ConsumerConfig,
@@ -28,18 +29,19 @@ from nats.js.api import (
 from nats.js.errors import APIError, BadRequestError, NotFoundError, ServerError
 
 from trimtab.errors import BadInput, Unreachable
-from trimtab.fleet.protocol import names, subjects
+from trimtab.fleet.protocol import names, subjects, wire
 from trimtab.fleet.protocol.agent_verbs import Closed
 from trimtab.fleet.protocol.streams import ACK_S
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
-    from nats.js.client import JetStreamContext
+    from nats.js.api import StreamInfo
 
 DUPLICATES_S: Final = 120.0  # how long a stream remembers message ids
 MOST_BYTES: Final = 1 << 30  # size limit of a stream, which drops its oldest messages
 SOURCE: Final = "Nats-Stream-Source"  # header of a copied message: source stream, sequence number in it, ...
 POLL_S: Final = 0.005
+FINISH_S: Final = 10.0  # limit for the last messages of a copy; less than an executor of moves waits
 
 
 class Store:
@@ -49,15 +51,18 @@ class Store:
         self._connection = connection
 
     def at(self, broker: str) -> JetStreamContext:
-        return self._connection.jetstream(domain=broker, timeout=5)
+        return JetStreamContext(wire.Counted(self._connection), domain=broker, timeout=5)  # type: ignore[arg-type]
 
     async def create(self, topic: str, broker: str, replicas: int) -> None:
         try:
             await self.at(broker).add_stream(_open(_config(topic, replicas), topic, broker))
         except (BadRequestError, ServerError) as error:
             raise BadInput(f"topic '{topic}' cannot be stored at '{broker}': {error.description}") from None
-        except (NotFoundError, TimeoutError):
+        except NotFoundError:
             raise Unreachable(f"the store of broker '{broker}' does not answer") from None
+        except TimeoutError:
+            text = f"the store of broker '{broker}' does not answer, and may have made a stream for topic '{topic}'"
+            raise Unreachable(text, changed=True) from None
 
     async def copy(self, topic: str, source: str, target: str, replicas: int) -> None:
         """Create a copy of the source's stream at the target, and return when it has caught up once.
@@ -65,7 +70,9 @@ class Store:
         The copy goes on following the source.
         """
         config = _config(topic, replicas)
-        config.sources = [StreamSource(name=names.stream(topic), external=ExternalStream(api=f"$JS.{source}.API"))]
+        config.sources = [
+            StreamSource(name=names.stream(topic), external=ExternalStream(api=subjects.jetstream_api(source)))
+        ]
         with contextlib.suppress(NotFoundError):  # left by an earlier attempt
             await self.at(target).delete_stream(names.stream(topic))
         try:
@@ -95,18 +102,24 @@ class Store:
     async def finish(self, topic: str, target: str, closed: Closed) -> None:
         """Open the target once it has the last messages, then create the readers at their positions.
 
-        Called after ``close``. It may be repeated after an interruption at any point.
+        Called after ``close``. It may be repeated after an interruption at any point, and gives up after a limit.
         """
         stream = names.stream(topic)
         info = await self.at(target).stream_info(stream)
         if info.config.subjects != [subjects.keep(target, topic)]:
-            while await self._reached(topic, target) < closed.last:
+            deadline = asyncio.get_running_loop().time() + FINISH_S
+            while (reached := await self._reached(topic, target)) < closed.last:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise Unreachable(
+                        f"'{target}' has the messages of topic '{topic}' up to {reached:,} of {closed.last:,}, and "
+                        f"no more have come within {FINISH_S:g} s"
+                    )
                 await asyncio.sleep(POLL_S)
             info.config.sources = None
             await self.at(target).update_stream(_open(info.config, topic, target))
         offset = await self._offset(topic, target) if closed.read else 0
-        made = (self.add_consumer(topic, target, name, max(1, at + 1 - offset)) for name, at in closed.read.items())
-        await asyncio.gather(*made)
+        readers = (self.add_consumer(topic, target, name, max(1, at + 1 - offset)) for name, at in closed.read.items())
+        await asyncio.gather(*readers)
 
     async def open(self, topic: str, target: str) -> None:
         """Open the target's stream for new messages; it no longer copies a source."""
@@ -127,8 +140,10 @@ class Store:
 
     async def topics(self, broker: str) -> list[str]:
         """Topics with a stream at the broker, in whatever state."""
-        streams = await self.at(broker).streams_info()
-        return [names.stream_topic(name) for s in streams if not (name := s.config.name or "").startswith("$")]
+        found: list[StreamInfo] = []
+        while page := await self.at(broker).streams_info(len(found)):
+            found += page
+        return [names.stream_topic(name) for s in found if not (name := s.config.name or "").startswith("$")]
 
     async def exists(self, topic: str, broker: str) -> bool:
         try:

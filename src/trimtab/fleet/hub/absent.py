@@ -28,7 +28,7 @@ class Absent:
     def overdue(self, clients: Mapping[str, ClientEntry], alive: Iterable[str], now: float) -> list[str]:
         """Clients to be removed. A client whose home is not alive counts as present, because it cannot be observed."""
         up = set(alive)
-        seen = {name: self._seen.get(name, now) if each.home in up else now for name, each in clients.items()}
+        seen = {name: self._seen.get(name, now) if entry.home in up else now for name, entry in clients.items()}
         self._seen = seen
         limits = {True: self._settings.forget_s, False: self._settings.forget_unnamed_s}
-        return [name for name, each in clients.items() if now - seen[name] > limits[each.returns]]
+        return [name for name, entry in clients.items() if now - seen[name] > limits[entry.returns]]

@@ -39,7 +39,7 @@ from trimtab.fleet.protocol.hub_verbs import (
 from trimtab.fleet.protocol.latest import latest
 from trimtab.fleet.protocol.registry import channel_entry
 from trimtab.fleet.protocol.request import Done
-from trimtab.fleet.protocol.streams import BACKEND, LEDGER, MOST, RESULTS, SUBSCRIPTIONS
+from trimtab.fleet.protocol.streams import BACKEND, LEDGER, MOST, POSITIONS, RESULTS, SUBSCRIPTIONS
 from trimtab.fleet.protocol.subjects import ANY
 from trimtab.fleet.protocol.types import check_value, subscription_id
 
@@ -112,40 +112,38 @@ class Channels:
 
     async def states(self) -> dict[str, ChannelState]:
         """Every channel as declared, with the number of its result rows that were too large to be sent."""
-        known = self._registry.channels()
-        subject = {name: subjects.ledger(each.app, "channel", name) for name, each in known.items()}
+        channels = self._registry.channels()
+        subject = {name: subjects.ledger(channel.app, "channel", name) for name, channel in channels.items()}
         newest: dict[str, Msg] = {}
-        with contextlib.suppress(NotFoundError):  # the first pipeline makes the ledger
+        with contextlib.suppress(NotFoundError):  # the ledger does not exist before the first pipeline runs
             await self._connection.jetstream().stream_info(LEDGER)
             newest = await latest(self._connection, LEDGER, list(subject.values()))
-        found = {
-            name: coding.decode(newest[subject[name]].data, LeftOut) if subject[name] in newest else LeftOut()
-            for name in known
-        }
-        return {
-            name: ChannelState(**msgspec.structs.asdict(each), left_out=found[name].left_out, reason=found[name].reason)
-            for name, each in known.items()
-        }
+        states = {}
+        for name, channel in channels.items():
+            lost = coding.decode(newest[subject[name]].data, LeftOut) if subject[name] in newest else LeftOut()
+            declared = msgspec.structs.asdict(channel)
+            states[name] = ChannelState(**declared, left_out=lost.left_out, reason=lost.reason)
+        return states
 
     def _retention_s(self) -> float:
-        return max([RETENTION_S, *(each.retention_s for each in self._registry.channels().values())])
+        return max([RETENTION_S, *(channel.retention_s for channel in self._registry.channels().values())])
 
     async def declare(self, request: DeclareChannels) -> Count:
         """Declare all channels of an application; its channels that are not listed are removed."""
         app, channels = names.plain_name("application", request.app), request.channels
-        known = self._registry.channels()
+        declared = self._registry.channels()
         for name, channel in channels.items():
             names.channel_name(name)
-            if name in known and known[name].app != app:
-                raise BadInput(f"there is a channel '{name}' already, of application '{known[name].app}'")
+            if name in declared and declared[name].app != app:
+                raise BadInput(f"there is a channel '{name}' already, of application '{declared[name].app}'")
             if channel.app != app:
                 raise BadInput(f"channel '{name}' is of application '{channel.app}', not of '{app}'")
         for name, channel in channels.items():
-            if known.get(name) != channel:
-                if name in known and known[name].parameters != channel.parameters:
+            if declared.get(name) != channel:
+                if name in declared and declared[name].parameters != channel.parameters:
                     await self._forget(name)  # its subscriptions have other parameters
                 await self._write(channel_entry(name), channel)
-        for name, channel in known.items():
+        for name, channel in declared.items():
             if channel.app == app and name not in channels:
                 await self._write(channel_entry(name), None)
                 await self._forget(name)
@@ -162,16 +160,16 @@ class Channels:
         client, wanted = names.client_name(request.client), request.subscriptions
         if len(wanted) > MOST:
             raise BadInput(f"{len(wanted):,} subscriptions in one request; {MOST:,} at most")
-        checked = [(each.channel, self._checked(each.channel, each.params)) for each in wanted]
+        checked = [(item.channel, self._checked(item.channel, item.params)) for item in wanted]
         async with self._changing:
             position = await self._position(client)
             return Subscribed(await self._subscribe(client, checked), position)
 
     def _checked(self, channel: str, params: dict[str, Any]) -> dict[str, Any]:
-        known = self._registry.channel(channel)
-        if known is None:
+        entry = self._registry.channel(channel)
+        if entry is None:
             raise UnknownName("channel", channel, sorted(self._registry.channels()))
-        types = known.parameters
+        types = entry.parameters
         for name in params:
             if name not in types:
                 raise UnknownName(f"parameter of channel '{channel}'", name, sorted(types))
@@ -201,12 +199,12 @@ class Channels:
         shared = {
             subjects.backend(channel, identity): params for (channel, params), identity in zip(wanted, ids, strict=True)
         }
-        known = await latest(self._connection, SUBSCRIPTIONS, list(dict.fromkeys(own)))
+        stored = await latest(self._connection, SUBSCRIPTIONS, list(dict.fromkeys(own)))
         backend = await latest(self._connection, BACKEND, list(shared))
-        since = {subject: coding.decode(each.data, SubscriberRecord).since for subject, each in known.items()}
-        on = {subject for subject, each in backend.items() if coding.decode(each.data, BackendRecord).on}
+        since = {subject: coding.decode(message.data, SubscriberRecord).since for subject, message in stored.items()}
+        on = {subject for subject, message in backend.items() if coding.decode(message.data, BackendRecord).on}
         await self._store({subject: SubscriberRecord(here) for subject in own if subject not in since})
-        # A client that is cut off here has no reply, so it repeats its request, and only the rest is stored then.
+        # A client that is cut off here gets no reply and repeats its request. Then only missing records are stored.
         await self._store(
             {subject: BackendRecord(on=True, params=params) for subject, params in shared.items() if subject not in on}
         )
@@ -222,12 +220,14 @@ class Channels:
             async with turn:
                 await jetstream.publish(subject, coding.encode(value))
 
-        await asyncio.gather(*(one(*each) for each in messages.items()))
+        await asyncio.gather(*(one(subject, value) for subject, value in messages.items()))
 
     async def unsubscribe(self, request: UnsubscribeChannels) -> Done:
         client = names.client_name(request.client)
-        for each in request.subscriptions:
-            await self._unsubscribe(client, names.channel_name(each.channel), names.plain_name("subscription", each.id))
+        for subscription in request.subscriptions:
+            await self._unsubscribe(
+                client, names.channel_name(subscription.channel), names.plain_name("subscription", subscription.id)
+            )
         return Done()
 
     async def _unsubscribe(self, client: str, channel: str, identity: str) -> None:
@@ -237,18 +237,19 @@ class Channels:
             others = subjects.subscriber(channel, identity, ANY)
             if (await jetstream.stream_info(SUBSCRIPTIONS, subjects_filter=others)).state.subjects:
                 return
-            known = (await latest(self._connection, BACKEND, [subject])).get(subject)
-            if known is not None and coding.decode(known.data, BackendRecord).on:
+            message = (await latest(self._connection, BACKEND, [subject])).get(subject)
+            if message is not None and coding.decode(message.data, BackendRecord).on:
                 await self._store({subject: BackendRecord(on=False)})
 
     async def leave(self, client: str) -> None:
         """Remove all subscriptions of a client, and its position."""
         jetstream = self._connection.jetstream()
         info = await jetstream.stream_info(SUBSCRIPTIONS, subjects_filter=subjects.subscriber(ANY, ANY, client))
-        found = [subjects.parse_subscriber(subject) for subject in info.state.subjects or {}]
-        listed = [ChannelId(each.channel, each.id) for each in found if each is not None]
+        subscribers = [subjects.parse_subscriber(subject) for subject in info.state.subjects or {}]
+        listed = [ChannelId(entry.channel, entry.id) for entry in subscribers if entry is not None]
         await self.unsubscribe(UnsubscribeChannels(client, listed))
-        await jetstream.purge_stream("KV_positions", subject=f"$KV.positions.{client}")
+        position = subjects.bucket_entry(POSITIONS, client)
+        await jetstream.purge_stream(subjects.bucket_stream(POSITIONS), subject=position)
 
     async def seen(self, request: SeenResults) -> LastResult:
         """Store a client's position, if the request has one. Return the sequence number of the newest result."""

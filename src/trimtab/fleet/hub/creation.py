@@ -37,17 +37,17 @@ class TopicCreation:
 
     async def _create(self, wanted: Topic, position: tuple[float, float] | None) -> Created:
         keeper, name = self._keeper, wanted.name
-        known = keeper.registry.find_topic(name)
-        chosen = wanted.broker or (known.broker if known else keeper.first_broker(position))
+        existing = keeper.registry.find_topic(name)
+        chosen = wanted.broker or (existing.broker if existing else keeper.first_broker(position))
         if not chosen:
             raise Unreachable("no broker is alive to host the topic")
         topic = wanted.placed_at(chosen)
-        if known is not None:
-            if known.settings() != topic.settings() or wanted.broker not in ("", known.broker):
+        if existing is not None:
+            if existing.settings() != topic.settings() or wanted.broker not in ("", existing.broker):
                 raise BadInput(
-                    f"topic '{name}' exists with other settings: {_settings(known)}; asked: {_settings(topic)}"
+                    f"topic '{name}' exists with other settings: {_settings(existing)}; asked: {_settings(topic)}"
                 )
-            return Created(known.broker, created=False)
+            return Created(existing.broker, created=False)
         keeper.check_target(chosen)
         if topic.processor or topic.persistent:  # a host may refuse the topic before it is registered
             await self._host(topic, [chosen] if topic.unit == "topic" else keeper.alive())
@@ -57,11 +57,11 @@ class TopicCreation:
     async def _host(self, topic: Topic, hosts: list[str]) -> None:
         """Have the topic hosted by all of these brokers, or by none if one refuses."""
         connection = self._keeper.connection
-        asked = (wire.ask(connection, HostTopic(topic), 30.0, broker=broker) for broker in hosts)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        if problem := next((each for each in answers if isinstance(each, BaseException)), None):
-            undone = (wire.ask(connection, RetireTopic(topic.name), 5.0, broker=broker) for broker in hosts)
-            await asyncio.gather(*undone, return_exceptions=True)
+        orders = (wire.ask(connection, HostTopic(topic), 30.0, broker=broker) for broker in hosts)
+        replies = await asyncio.gather(*orders, return_exceptions=True)
+        if problem := next((reply for reply in replies if isinstance(reply, BaseException)), None):
+            undo = (wire.ask(connection, RetireTopic(topic.name), 5.0, broker=broker) for broker in hosts)
+            await asyncio.gather(*undo, return_exceptions=True)
             raise problem
 
     async def delete(self, request: DeleteTopic) -> Done:
@@ -78,6 +78,6 @@ class TopicCreation:
 
 
 def _settings(topic: Topic) -> str:
-    plain = Topic(topic.name, "").settings()
-    told = [f"{name}={value}" for name, value in topic.settings().items() if value != plain[name]]
-    return ", ".join(told) or "the defaults"
+    defaults = Topic(topic.name, "").settings()
+    changed = [f"{name}={value}" for name, value in topic.settings().items() if value != defaults[name]]
+    return ", ".join(changed) or "the defaults"

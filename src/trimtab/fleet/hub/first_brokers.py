@@ -31,12 +31,12 @@ class FirstBrokers:
     def choose(self, now: float, brokers: Sequence[str], position: tuple[float, float] | None) -> str | None:
         about, count = self._registry.brokers(), self._registry.count
         bandwidth = [about[name].bandwidth for name in brokers]
-        alike = any(each is None for each in bandwidth)
+        alike = any(limit is None for limit in bandwidth)
         candidates = [
             Candidate(
-                name, self._load.get(name, 0.0), 1.0 if alike or each is None else each, count[name],
+                name, self._load.get(name, 0.0), 1.0 if alike or limit is None else limit, count[name],
                 about[name].position,
             )
-            for name, each in zip(brokers, bandwidth, strict=True)
+            for name, limit in zip(brokers, bandwidth, strict=True)
         ]  # fmt: skip
         return self._placement.choose(now, candidates, position)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import nats.errors
 from nats.js.api import RetentionPolicy, StorageType, StreamConfig
-from nats.js.errors import BucketNotFoundError, KeyWrongLastSequenceError, NoKeysError, NotFoundError
+from nats.js.errors import BucketNotFoundError, KeyNotFoundError, KeyWrongLastSequenceError, NoKeysError, NotFoundError
 
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import tasks
@@ -43,7 +43,7 @@ from trimtab.fleet.protocol.registry import (
     entry_name,
     open_brokers,
 )
-from trimtab.fleet.protocol.streams import CONTROL, DECISIONS, SNAPSHOT, TELEMETRY
+from trimtab.fleet.protocol.streams import CONTROL, DECISIONS, MOVES, POSITIONS, REGISTRY, SNAPSHOT, TELEMETRY
 from trimtab.fleet.protocol.subjects import ANY, EVERY
 from trimtab.fleet.site.credentials import Fleet
 from trimtab.model.key import Key
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.keeper")
 DAY_S: Final = 86_400.0
+ATTEMPTS: Final = 20  # to load the state of the fleet
+ATTEMPT_S: Final = 0.25
 FORGET_EACH_S: Final = 60.0  # longest interval of the removal of absent clients
 
 
@@ -91,7 +93,8 @@ class Keeper:
         self.registry = Registry()
         self.presence = Presence(time.monotonic())
         self.runs: dict[str, str] = {}  # broker -> the run of its agent that synced last
-        self.reports: dict[str, BrokerReport] = {}  # broker -> its newest report
+        self._synced: dict[str, int] = {}  # broker -> revision up to which its agent has all changes of the registry
+        self._reports: dict[str, BrokerReport] = {}  # broker -> its newest report
         self.mover = Mover(self, executors)
         self.channels = Channels(connection, self.registry, self.write)
         self._creation = TopicCreation(self)
@@ -101,26 +104,44 @@ class Keeper:
         self._first = FirstBrokers(self.registry, self._settings.first)
         self._store: KeyValue
         self._writing = asyncio.Lock()
+        self._doubtful: dict[str, Entry | None] = {}  # entries of writes that got no reply, by name
 
     async def start(self) -> None:
+        """Load the state of the fleet, then answer requests. Raises if the state cannot be loaded."""
+        for attempt in range(1, ATTEMPTS + 1):  # JetStream may take a moment after the server answers
+            try:
+                await self._load()
+                break
+            except (NotFoundError, TimeoutError) as error:
+                if attempt == ATTEMPTS:  # the supervisor starts this process again
+                    raise
+                log.warning("attempt %d: %r", attempt, error)
+                await asyncio.sleep(ATTEMPT_S)
+        await self._serve()
+        self.mover.resume()
+        log.info("serving %d topics", len(self.registry.topics()))
+
+    async def _load(self) -> None:
+        """Load the state of the fleet from the hub's streams and buckets; may be repeated."""
         jetstream = self.connection.jetstream()
-        self._store = await self._bucket("registry")
-        moves = await self._bucket("moves")
+        self._store = await self._bucket(REGISTRY)
+        moves = await self._bucket(MOVES)
         for config in streams():
             await make_stream(jetstream, config)
         await self._bucket(CONTROL)
         for name in await self.keys(self._store):
-            await self._load(name)
-        await self.channels.start(await self._bucket("positions"))
+            await self._load_entry(name)
+        await self.channels.start(await self._bucket(POSITIONS))
         await self.mover.load(moves)  # before agents ask which topics are in a move
+
+    async def _serve(self) -> None:
+        """Subscribe to requests and reports. Not repeated: every request would be carried out twice."""
         own = [Sync.answered_by(self._sync), Register.answered_by(self._register)]
         parts = (self._creation, self._operators, self.channels)
-        await wire.serve(self.connection, [*own, *(each for part in parts for each in part.handlers())])
+        await wire.serve(self.connection, [*own, *(handler for part in parts for handler in part.handlers())])
         await self.connection.subscribe(subjects.PROBE, cb=self._probe)
         await self.connection.subscribe(subjects.telemetry(ANY), cb=self._report)
         await self.connection.flush()
-        self.mover.resume()
-        log.info("serving %d topics", len(self.registry.topics()))
 
     async def _bucket(self, name: str) -> KeyValue:
         jetstream = self.connection.jetstream()
@@ -136,10 +157,10 @@ class Keeper:
         except NoKeysError:
             return []
 
-    async def _load(self, name: str) -> None:
+    async def _load_entry(self, name: str) -> None:
         """Load an entry from the store."""
-        found = await self._store.get(name)
-        self.registry.apply(name, read_entry(name, found.value or b"null"), found.revision or 0)
+        stored = await self._store.get(name)
+        self.registry.apply(name, read_entry(name, stored.value or b"null"), stored.revision or 0)
 
     async def write(self, name: str, entry: Entry | Callable[[Any], Entry | None] | None) -> None:
         """Change an entry of the registry, then publish the change.
@@ -147,22 +168,54 @@ class Keeper:
         If ``entry`` is a function, it is called with the current entry, under the lock, and returns the new one.
         """
         async with self._writing:
-            last = self.registry.at(name)
-            if callable(entry):
-                entry = entry(self.registry.get(name))
             try:
-                revision = await self._store.update(name, write_entry(entry), last=last or None)
+                written, revision = await self._put(name, entry)
             except KeyWrongLastSequenceError:
-                raise BadInput(f"'{name}' was changed by somebody else; is a second keeper running?") from None
-            except (nats.errors.Error, TimeoutError):  # unknown whether written; reload for the next write
-                with contextlib.suppress(nats.errors.Error, TimeoutError):
-                    await self._load(name)
-                raise Unreachable("the registry cannot be written just now", changed=True) from None
-            self.registry.apply(name, entry, revision)
-        await self.connection.publish(subjects.change(name), coding.encode(Change.of(name, entry, revision)))
+                written, revision = await self._put_again(name, entry)
+            self._doubtful.pop(name, None)
+            self.registry.apply(name, written, revision)
+        await self.connection.publish(subjects.change(name), coding.encode(Change.of(name, written, revision)))
+
+    async def _put(self, name: str, change: Entry | Callable[[Any], Entry | None] | None) -> tuple[Entry | None, int]:
+        """Store an entry. Returns it with its revision."""
+        entry = change(self.registry.get(name)) if callable(change) else change
+        try:
+            return entry, await self._store.update(name, write_entry(entry), last=self.registry.at(name) or None)
+        except KeyWrongLastSequenceError:
+            raise
+        except (nats.errors.Error, TimeoutError):
+            self._doubtful[name] = entry
+            with contextlib.suppress(nats.errors.Error, TimeoutError):
+                await self._load_entry(name)
+            raise Unreachable("the registry cannot be written just now", changed=True) from None
+
+    async def _put_again(
+        self, name: str, change: Entry | Callable[[Any], Entry | None] | None
+    ) -> tuple[Entry | None, int]:
+        """Store an entry that the store has with another revision than the replica. That is in order if this keeper
+        wrote it and got no reply."""
+        ours = False
+        try:
+            await self._load_entry(name)
+            ours = name in self._doubtful and self.registry.get(name) == self._doubtful[name]
+        except KeyNotFoundError:  # a tombstone that was purged without a reply
+            ours = self.registry.get(name) is None
+            self.registry.bury(name)
+        except (nats.errors.Error, TimeoutError):
+            raise Unreachable("the registry cannot be read just now") from None
+        if ours:
+            with contextlib.suppress(KeyWrongLastSequenceError):
+                return await self._put(name, change)
+        raise BadInput(f"'{name}' was changed by another process; is a second keeper running?")
 
     def alive(self) -> list[str]:
         return self.presence.alive(self.registry.brokers())
+
+    def reports(self) -> dict[str, BrokerReport]:
+        """The newest report of each broker that is alive. The clients of a dead broker are reported by others now."""
+        alive = set(self.alive())
+        self._reports = {broker: report for broker, report in self._reports.items() if broker in alive}
+        return self._reports
 
     def check_target(self, broker: str) -> str:
         """``broker``, if keys may be placed there."""
@@ -174,24 +227,25 @@ class Keeper:
             await self.write(broker_entry(broker), request.about)
         self.presence.called(broker)
         self.runs[broker] = request.run
+        self._synced[broker] = request.revision
         news = self.registry.since(request.revision)
         return News(news, self.registry.revision, self.alive(), self.mover.topics())
 
     async def _register(self, request: Register) -> Home:
         """Register a client; a known client keeps its home."""
         client = names.client_name(request.client)
-        known = self.registry.client(client)
-        home = known.home if known else self._first_home(request)
+        registered = self.registry.client(client)
+        home = registered.home if registered else self._first_home(request)
 
-        def said(now: ClientEntry | None) -> ClientEntry:
-            if now is None:
+        def updated(entry: ClientEntry | None) -> ClientEntry:
+            if entry is None:
                 return ClientEntry(home, request.position, request.returns is not False)
-            returns = now.returns if request.returns is None else request.returns
-            return ClientEntry(now.home, request.position or now.position, returns)  # the home may have changed
+            returns = entry.returns if request.returns is None else request.returns
+            return ClientEntry(entry.home, request.position or entry.position, returns)  # the home may have changed
 
-        if said(known) != known:
-            await self.write(client_entry(client), said)
-        return Home(said(self.registry.client(client)).home)
+        if updated(registered) != registered:
+            await self.write(client_entry(client), updated)
+        return Home(updated(self.registry.client(client)).home)
 
     def _first_home(self, request: Register) -> str:
         """A new client's home: the one it asks for unless that is cordoned, else by the rule of first placements, else
@@ -218,11 +272,11 @@ class Keeper:
             broker, report = subjects.telemetry_broker(message.subject), coding.decode(message.data, BrokerReport)
             if broker is None:
                 return
-            known = self.reports.get(broker)
-            if known is not None and known.at == report.at:  # a further part of the same report
-                known.topics |= report.topics
+            newest = self._reports.get(broker)
+            if newest is not None and newest.at == report.at:  # a further part of the same report
+                newest.topics |= report.topics
             else:
-                self.reports[broker] = msgspec.structs.replace(report, links=None, published=None)
+                self._reports[broker] = msgspec.structs.replace(report, links=None, published=None)
                 self._first.reported(report)
             self._absent.there(report.links or (), time.monotonic())
 
@@ -250,15 +304,24 @@ class Keeper:
                     with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):
                         await self._remove_client(client)
                         log.info("client %s was away for long, and is forgotten", client)
-            for name in self.registry.bury():
-                with contextlib.suppress(nats.errors.Error, TimeoutError):
-                    await self.connection.jetstream().purge_stream("KV_registry", subject=f"$KV.registry.{name}")
+            await self._drop_tombstones()
+
+    async def _drop_tombstones(self) -> None:
+        brokers = self.registry.brokers()
+        known = min((self._synced.get(broker, 0) for broker in brokers), default=0)
+        for name in self.registry.graves(known):
+            async with self._writing:  # the entry may come back meanwhile
+                if self.registry.get(name) is None:
+                    with contextlib.suppress(nats.errors.Error, TimeoutError):
+                        stream, subject = subjects.bucket_stream(REGISTRY), subjects.bucket_entry(REGISTRY, name)
+                        await self.connection.jetstream().purge_stream(stream, subject=subject)
+                        self.registry.bury(name)
 
     async def _remove_client(self, client: str) -> None:
-        """Links that were placed for a client that may return under its name stay: placing them was a decision."""
+        """Remove a client. The placed links of a named client stay, because it may return under its name."""
         await self.channels.leave(client)
-        known = self.registry.client(client)
-        if known is not None and not known.returns:
+        entry = self.registry.client(client)
+        if entry is not None and not entry.returns:
             await self.remove_links(self.registry.links_of(client=client))
         await self.write(client_entry(client), None)
 
@@ -277,24 +340,22 @@ async def serve(home: Path, executors: int, settings: HubSettings) -> None:
     options: dict[str, Any] = {
         "name": "trimtab:keeper", "ca": fleet.tls.ca if fleet.tls else None, "wait_s": 30.0, "on_closed": closed,
     }  # fmt: skip
-    connection = await wire.connect([fleet.hub], "fleet", fleet.fleet, **options)
-    system = await wire.connect([fleet.hub], "system", fleet.system, **options)
-    keeper = Keeper(connection, executors, settings, system)
-    for attempt in range(20):  # JetStream may take a moment after the server answers
-        try:
-            await keeper.start()
-            break
-        except (NotFoundError, TimeoutError) as error:
-            log.warning("attempt %d: %s", attempt, error)
-            await asyncio.sleep(0.25)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    try:  # a loop that fails ends the keeper, and the supervisor starts it again
-        await tasks.run_until(stop, keeper.listen(), keeper.forget_the_absent())
+    opened: list[Nats] = []
+    try:
+        for user, password in (("fleet", fleet.fleet), ("system", fleet.system)):
+            opened.append(await wire.connect([fleet.hub], user, password, **options))
+        connection, system = opened
+        keeper = Keeper(connection, executors, settings, system)
+        await keeper.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        try:  # a loop that fails ends the keeper, and the supervisor starts it again
+            await tasks.run_until(stop, keeper.listen(), keeper.forget_the_absent())
+        finally:
+            await keeper.mover.stop()
     finally:
-        await keeper.mover.stop()
-    for each in (connection, system):
-        await wire.close(each)
+        for each in opened:
+            await wire.close(each)
 
 
 def main() -> None:

@@ -7,15 +7,18 @@ instruction is carried out. So a restarted executor knows the phase of each move
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import nats.errors
 
 from trimtab.errors import AlreadyThere, BadInput, Moving, NoAnswer, Unreachable
 from trimtab.fleet import tasks
+from trimtab.fleet.hub.presence import ALIVE_S, TICK_S
 from trimtab.fleet.protocol import coding, wire
 from trimtab.fleet.protocol.agent_verbs import (
     ActivateTopic,
@@ -43,6 +46,7 @@ from trimtab.migrate.move import (
     Restarted,
     Retire,
     SourceLost,
+    SourceSilent,
     Started,
     Succeeded,
     Switch,
@@ -69,7 +73,9 @@ HAND_OVER_S: Final = 15.0
 DRAIN_S: Final = 10.0
 AGAIN_S: Final = 0.5  # pause before a step that must succeed is tried again
 LOOK_S: Final = 0.2  # interval of the check whether a broker is alive
-HISTORY: Final = 10_000  # records kept
+FAULTS: Final = 3  # unexpected exceptions after which a move ends where it is
+HISTORY: Final = 10_000  # records kept, besides those of unfinished moves
+KEPT_S: Final = 60.0  # the record of a finished move is kept at least this long, for the process that ordered it
 
 
 class Mover:
@@ -79,6 +85,7 @@ class Mover:
         self._keeper = keeper
         self._turn = asyncio.Semaphore(executors)
         self._records: dict[str, MoveRecord] = {}  # by id, in order of start
+        self._finished: dict[str, float] = {}  # id -> time of the end, in order of the ends
         self._moves: dict[Key, Move] = {}  # under way
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._released: dict[str, Closed | None] = {}  # id -> last message and readers of the source's closed stream
@@ -153,7 +160,7 @@ class Mover:
         return len(self._moves)
 
     def records(self, ids: list[str]) -> list[MoveRecord]:
-        return [self._records[each] for each in ids if each in self._records]
+        return [self._records[identity] for identity in ids if identity in self._records]
 
     def newest(self, most: int) -> list[MoveRecord]:
         return list(self._records.values())[-most:]
@@ -161,11 +168,11 @@ class Mover:
     async def load(self, bucket: KeyValue) -> None:
         """Load the records of an earlier executor."""
         self._bucket = bucket
-        found = []
+        records = []
         for key in await self._keeper.keys(bucket):
             entry = await bucket.get(key)
-            found.append(coding.decode(entry.value or b"", MoveRecord))
-        for record in sorted(found, key=lambda each: each.phases[0][1])[-HISTORY:]:
+            records.append(coding.decode(entry.value or b"", MoveRecord))
+        for record in sorted(records, key=lambda record: record.phases[0][1]):
             self._records[record.id] = record
             move = Move(
                 record.id, record.key, record.source, record.target, record.stateful, record.durable,
@@ -173,6 +180,9 @@ class Mover:
             )  # fmt: skip
             if not move.phase.over:
                 self._moves[move.key] = move
+        ends = sorted((record.phases[-1][1], record.id) for record in records if Phase(record.phase).over)
+        self._finished = {identity: at for at, identity in ends}
+        await self._drop_old_records()
 
     def resume(self) -> None:
         """Continue the unfinished moves of an earlier executor."""
@@ -187,15 +197,40 @@ class Mover:
     # Execution.
 
     async def _run(self, move: Move, event: Event) -> None:
+        faults = 0
         try:
             while not move.phase.over:
-                async with self._turn:
-                    move, event = await self._steps(move, event)
+                try:
+                    async with self._turn:
+                        move, event = await self._steps(move, event)
+                except Exception as error:  # a fault of this process
+                    log.exception("move %s failed while %s", move, move.phase)
+                    faults += 1
+                    current = self._moves.get(move.key)
+                    if current is None or current.id != move.id:
+                        return  # the move was over
+                    move = current
+                    event = Refused(f"it failed while {move.phase}: {type(error).__name__} {error}")
+                    if (move.phase.over or faults >= FAULTS) and await self._given_up(move, event.reason):
+                        return
                 if not move.phase.over:  # gives its turn to other moves while a process is unreachable
                     await asyncio.sleep(AGAIN_S)
         finally:
             self._released.pop(move.id, None)
             self._tasks.pop(move.id, None)
+
+    async def _given_up(self, move: Move, reason: str) -> bool:
+        """End a move that fails again and again. The agents bring themselves in line with the registry then.
+
+        Not so while the target may lack stored messages: it would open its stream without them.
+        """
+        switched = self._keeper.registry.broker_of(move.key) == move.target
+        if move.durable and switched and move.phase not in (Phase.DRAINING, Phase.DONE):
+            return False
+        self._moves.pop(move.key, None)
+        with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+            await self._record(replace(move, phase=Phase.DONE if switched else Phase.ROLLED_BACK, reason=reason))
+        return True
 
     async def _steps(self, move: Move, event: Event) -> tuple[Move, Event]:
         """Carry out steps until the move is over or a process that it needs is unreachable."""
@@ -234,16 +269,16 @@ class Mover:
                 order = ActivateTopic(move.topic, move.source, self._released.get(move.id))
                 return await self._order(move.target, order, HAND_OVER_S, TargetLost())
             case Drain():
-                return await self._order(move.source, DrainLinks(move.key, DRAIN_S), DRAIN_S + 5, SourceLost())
+                return await self._order(move.source, DrainLinks(move.key, DRAIN_S), DRAIN_S + 5, SourceSilent())
             case Retire():
                 if move.unit == "topic":
-                    await self._order(move.source, RetireTopic(move.topic, move.target), PREPARE_S, SourceLost())
+                    await self._order(move.source, RetireTopic(move.topic, move.target), PREPARE_S, SourceSilent())
                 return Succeeded()
             case Undo():
                 if move.unit == "topic":  # first, so that two processors never run at once
                     await self._order(move.target, RetireTopic(move.topic, move.target), PREPARE_S, TargetLost())
                 if move.stateful:
-                    undone = await self._order(move.source, ResumeTopic(move.topic), HAND_OVER_S, SourceLost())
+                    undone = await self._order(move.source, ResumeTopic(move.topic), HAND_OVER_S, SourceSilent())
                     if not isinstance(undone, Succeeded):
                         return undone
                 return await self._switch(move, move.source)
@@ -251,31 +286,41 @@ class Mover:
     async def _hand_over(self, move: Move) -> Event:
         replies: list[Released] = []
         order = ReleaseTopic(move.id, move.topic, move.target)
-        event = await self._order(move.source, order, HAND_OVER_S, SourceLost(), replies)
+        event = await self._order(move.source, order, HAND_OVER_S, SourceSilent(), replies)
         if replies:
             self._released[move.id] = replies[0].closed
+        if isinstance(event, SourceSilent):  # a dead broker's requests fail before the broker counts as dead
+            with contextlib.suppress(TimeoutError):
+                await tasks.within(ALIVE_S + TICK_S, self._gone(move.source))
+            return self._lost(move.source, event)
         return event
 
     async def _order(
         self, broker: str, order: AgentRequest[R], limit_s: float, lost: Event, replies: list[R] | None = None
     ) -> Event:
-        """Send an order to a broker's agent and return the event. The reply is added to ``replies``."""
+        """Send an order to a broker's agent and return the event. The reply is added to ``replies``.
+
+        ``lost`` is the event of a broker that does not answer.
+        """
         asking = asyncio.create_task(wire.ask(self._keeper.connection, order, limit_s, broker=broker))
         watching = asyncio.create_task(self._gone(broker))
         try:
             await asyncio.wait((asking, watching), return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
-                return lost
+                return self._lost(broker, lost)
             reply = asking.result()
             if replies is not None:
                 replies.append(reply)
         except NoAnswer:
-            return lost
+            return self._lost(broker, lost)
         except (BadInput, Unreachable) as error:
             return Refused(str(error))
         finally:
             await tasks.end(asking, watching)
         return Succeeded()
+
+    def _lost(self, broker: str, event: Event) -> Event:
+        return SourceLost() if isinstance(event, SourceSilent) and broker not in self._keeper.alive() else event
 
     async def _gone(self, broker: str) -> None:
         """Wait until the broker's current agent can no longer answer: the broker is dead, or its agent restarted."""
@@ -287,30 +332,42 @@ class Mover:
             await asyncio.sleep(LOOK_S)
 
     async def _switch(self, move: Move, to: str) -> Event:
-        known = self._keeper.registry.placed(move.key)
-        if known is None and to == move.source:
+        entry = self._keeper.registry.placed(move.key)
+        if entry is None and to == move.source:
             return Succeeded()
-        if known is None:
+        if entry is None:
             return Refused(f"{move.unit} '{move.key.name}' was deleted meanwhile")
-        if known.broker != to:
+        if not entry.broker:  # a link that a placement has refused stays refused
+            return Succeeded() if to == move.source else Refused(f"{move.key} was refused meanwhile")
+        if entry.broker != to:
             try:
-                await self._keeper.write(entry_name(move.key), lambda now: now.placed_at(to) if now else None)
+                await self._keeper.write(
+                    entry_name(move.key), lambda now: now.placed_at(to) if now and now.broker else now
+                )
             except (BadInput, Unreachable) as error:
                 return Refused(str(error))
         return Succeeded()
 
     async def _record(self, move: Move) -> None:
-        known = self._records.get(move.id)
-        phases = [*(known.phases if known else ()), (str(move.phase), time.time())]
+        previous = self._records.get(move.id)
+        phases = [*(previous.phases if previous else ()), (str(move.phase), time.time())]
         record = MoveRecord(
             move.id, move.unit, move.topic, move.client, move.source, move.target, move.stateful, move.durable,
             str(move.phase), move.reason, phases, move.takeover,
         )  # fmt: skip
         self._records[move.id] = record
-        if len(self._records) > HISTORY:
-            oldest = next(iter(self._records))
-            del self._records[oldest]
-            if self._bucket is not None:
-                await self._bucket.purge(oldest)
+        if move.phase.over:
+            self._finished[move.id] = record.phases[-1][1]
         if self._bucket is not None:
             await self._bucket.put(move.id, coding.encode(record))
+        await self._drop_old_records()
+
+    async def _drop_old_records(self) -> None:
+        while len(self._records) > HISTORY and self._finished:
+            oldest, ended = next(iter(self._finished.items()))
+            if time.time() - ended < KEPT_S:
+                break
+            del self._finished[oldest], self._records[oldest]
+            if self._bucket is not None:
+                with contextlib.suppress(nats.errors.Error, TimeoutError):  # the next keeper that loads it drops it
+                    await self._bucket.purge(oldest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from trimtab.errors import BadInput, UnknownName
+from trimtab.errors import BadInput, Moving, UnknownName
 from trimtab.fleet.protocol import names
 from trimtab.fleet.protocol.admin_verbs import (
     Begun,
@@ -23,6 +23,7 @@ from trimtab.fleet.protocol.admin_verbs import (
     ListMoves,
     ListTopics,
     MoveRecords,
+    PlacedLink,
     PlaceLinks,
     StartMoves,
     UncordonBroker,
@@ -30,7 +31,7 @@ from trimtab.fleet.protocol.admin_verbs import (
 from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
 from trimtab.fleet.protocol.registry import broker_entry, cordon_entry, entry_name
 from trimtab.fleet.protocol.request import Done
-from trimtab.model.key import Key
+from trimtab.model.key import Key, counted
 
 if TYPE_CHECKING:
     from trimtab.fleet.hub.keeper import Keeper
@@ -97,7 +98,7 @@ class Operators:
 
     def _listed(self, entries: dict[str, E], reports: bool) -> Entries[E]:
         keeper = self._keeper
-        return Entries(entries, keeper.alive(), keeper.presence.heard(), keeper.reports if reports else {})
+        return Entries(entries, keeper.alive(), keeper.presence.heard(), keeper.reports() if reports else {})
 
     async def _place_links(self, request: PlaceLinks) -> Count:
         keeper = self._keeper
@@ -108,12 +109,26 @@ class Operators:
             names.client_name(link.client)
             if link.broker:
                 keeper.check_target(link.broker)
+            self._check_moving(link)
         for link in request.links:
+            self._check_moving(link)  # a move may have begun while the links before it were written
             await keeper.write(entry_name(Key("link", link.topic, link.client)), LinkEntry(link.broker))
         return Count(len(request.links))
 
+    def _check_moving(self, link: PlacedLink) -> None:
+        """A link in a move cannot be placed: the move would write its own target over the placement."""
+        if self._keeper.mover.moving(Key("link", link.topic, link.client)):
+            raise Moving(
+                f"the link of client '{link.client}' to topic '{link.topic}' is moving; "
+                "place it again when the move is over"
+            )
+
     async def _forget(self, request: ForgetBroker) -> Done:
         self._check_known(request.broker)
+        if left := sorted(key for key, at in self._keeper.registry.table().brokers.items() if at == request.broker):
+            raise BadInput(
+                f"broker '{request.broker}' cannot be forgotten: it has {counted(left)} still, such as '{left[0].name}'"
+            )
         self._keeper.presence.forget(request.broker)
         await self._keeper.write(broker_entry(request.broker), None)
         if request.broker in self._keeper.registry.cordons():
@@ -121,9 +136,9 @@ class Operators:
         return Done()
 
     def _check_known(self, broker: str) -> None:
-        known = self._keeper.registry.brokers()
-        if broker not in known:
-            raise UnknownName("broker", broker, sorted(known))
+        brokers = self._keeper.registry.brokers()
+        if broker not in brokers:
+            raise UnknownName("broker", broker, sorted(brokers))
 
     # Moves.
 

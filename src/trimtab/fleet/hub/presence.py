@@ -58,10 +58,10 @@ class Presence:
     def heard(self) -> list[str]:
         return sorted(self._recent())
 
-    def alive(self, known: Iterable[str]) -> list[str]:
-        """The brokers of ``known`` that are alive; until ``sure``, also those that have not called yet."""
+    def alive(self, brokers: Iterable[str]) -> list[str]:
+        """The live ones of these brokers; until ``sure``, also those that have not called yet."""
         recent = set(self._recent())
-        return sorted(name for name in known if name in recent or (not self.sure and name not in self._heard))
+        return sorted(name for name in brokers if name in recent or (not self.sure and name not in self._heard))
 
     def _recent(self) -> list[str]:
         return [name for name, at in self._heard.items() if self._listened - at < self._patience(name)]

@@ -1,4 +1,4 @@
-"""One door to a running fleet: for the command line, experiments and benchmarks."""
+"""The operator's interface to a running fleet: for the command line, experiments and benchmarks."""
 
 from trimtab.fleet.operator.operator import Operator
 

@@ -10,7 +10,7 @@ from nats.js.errors import NotFoundError
 from trimtab.errors import BadInput, UnknownName
 from trimtab.fleet.protocol import coding, subjects
 from trimtab.fleet.protocol.latest import latest
-from trimtab.fleet.protocol.plans import DecisionMade, DecisionRecord, OutcomeRecord
+from trimtab.fleet.protocol.plans import Decision, DecisionMade, Outcome
 from trimtab.fleet.protocol.streams import DECISIONS
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class DecisionLog:
         self._connection = connection
 
     async def numbers(self) -> list[int]:
-        """Of all decisions that are kept, the oldest first."""
+        """Numbers of all decisions that are kept, the oldest first."""
         try:
             every = subjects.decision_made(subjects.ANY)
             info = await self._connection.jetstream().stream_info(DECISIONS, subjects_filter=every)
@@ -33,34 +33,35 @@ class DecisionLog:
         numbers = (subjects.decision_number(subject) for subject in info.state.subjects or {})
         return sorted(number for number in numbers if number is not None)
 
-    async def decision(self, number: int) -> DecisionRecord:
+    async def decision(self, number: int) -> Decision:
         found = await self.decisions([number])
         if not found:
-            raise UnknownName("decision", str(number), [str(each) for each in await self.numbers()])
+            raise UnknownName("decision", str(number), [str(kept) for kept in await self.numbers()])
         return found[0]
 
-    async def decisions(self, numbers: list[int]) -> list[DecisionRecord]:
-        """Those of these decisions that are kept."""
-        listed = []
+    async def decisions(self, numbers: list[int]) -> list[Decision]:
+        """The decisions of these numbers that are kept."""
+        records = []
         for at in range(0, len(numbers), AT_ONCE):
             some = numbers[at : at + AT_ONCE]
             wanted = [of(number) for number in some for of in (subjects.decision_made, subjects.decision_outcome)]
-            found = await latest(self._connection, DECISIONS, wanted)
+            messages = await latest(self._connection, DECISIONS, wanted)
             for number in some:
-                made, outcome = subjects.decision_made(number), subjects.decision_outcome(number)
-                if made in found:
-                    decided = coding.decode(found[made].data, DecisionMade)
-                    became = coding.decode(found[outcome].data, OutcomeRecord) if outcome in found else None
-                    listed.append(DecisionRecord(**msgspec.structs.asdict(decided), outcome=became))
-        return listed
+                decision = messages.get(subjects.decision_made(number))
+                outcome = messages.get(subjects.decision_outcome(number))
+                if decision is not None:
+                    fields = msgspec.structs.asdict(coding.decode(decision.data, DecisionMade))
+                    measured = coding.decode(outcome.data, Outcome) if outcome is not None else None
+                    records.append(Decision(**fields, outcome=measured))
+        return records
 
-    async def newest(self, most: int) -> list[DecisionRecord]:
-        """The newest last."""
+    async def newest(self, most: int) -> list[Decision]:
+        """The newest decisions, the newest last."""
         return await self.decisions((await self.numbers())[-most:])
 
-    async def find(self, name: str) -> tuple[DecisionRecord, int | None]:
-        """The decision of that number; or the newest one that has moved the topic, client, link or move of that name,
-        and which of its steps that was."""
+    async def find(self, name: str) -> tuple[Decision, int | None]:
+        """The decision of that number; or the newest one with a step for the topic, client, link or move of that name,
+        and the row of that step."""
         numbers = await self.numbers()
         if name.isdecimal() and int(name) in numbers:
             return await self.decision(int(name)), None

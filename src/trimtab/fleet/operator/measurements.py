@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 async def newest_snapshot(connection: Nats, newer_than: int = 0) -> tuple[int, Snapshot] | None:
     """The newest measurement and its number, if that is above ``newer_than``."""
-    found = await latest(connection, SNAPSHOT, [subjects.SNAPSHOT_ABOUT])
-    if not found:
+    messages = await latest(connection, SNAPSHOT, [subjects.SNAPSHOT_ABOUT])
+    if not messages:
         return None
-    about = coding.decode(found[subjects.SNAPSHOT_ABOUT].data, SnapshotAbout)
+    about = coding.decode(messages[subjects.SNAPSHOT_ABOUT].data, SnapshotAbout)
     if about.number <= newer_than:
         return None
     data = await joined(connection, SNAPSHOT, about.parts)
     if data is None or len(data) != about.bytes:
-        return None  # it has been replaced while it was read
+        return None  # the measurement was replaced while it was read
     return about.number, unpack(data)
 
 
 async def joined(connection: Nats, stream: str, parts: list[str]) -> bytes | None:
-    """The last messages of these subjects, one after the other, if the stream has all of them."""
-    found = await latest(connection, stream, parts)
-    return b"".join(found[each].data for each in parts) if len(found) == len(parts) else None
+    """The last messages of these subjects, concatenated, if the stream has all of them."""
+    messages = await latest(connection, stream, parts)
+    return b"".join(messages[part].data for part in parts) if len(messages) == len(parts) else None
 
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """Failures of the hub's storage as ``Unreachable``."""
+    """Raise failures of the hub's storage as ``Unreachable``."""
     try:
         yield
     except (nats.errors.Error, TimeoutError, OSError) as error:

@@ -1,4 +1,4 @@
-"""What people and programs ask of a running fleet, and the procedures that take more than one request."""
+"""Requests of people and programs to a running fleet, and procedures that take more than one request."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from trimtab.fleet.protocol.admin_verbs import (
     StopPlan,
     UncordonBroker,
 )
+from trimtab.fleet.protocol.plans import FAILED, LINKS_PLACED, MOVED, MOVING
 from trimtab.fleet.site.credentials import FLEET_FILE, Fleet
 from trimtab.fleet.site.launch import admin_connection
 from trimtab.migrate.move import Phase
@@ -53,24 +54,24 @@ if TYPE_CHECKING:
     from trimtab.fleet.operator.tables import BrokerRow, ChannelRow, ClientRow, LinkRow, MoveRow, Overview, TopicRow
     from trimtab.fleet.protocol.admin_verbs import Begun, ControllerStatus, MoveOrder, PlacedLink, PlanReply, Stopped
     from trimtab.fleet.protocol.entries import MoveRecord
-    from trimtab.fleet.protocol.plans import DecisionRecord, PlanRecord
+    from trimtab.fleet.protocol.plans import Decision, Outcome, Plan
     from trimtab.fleet.protocol.request import AdminRequest, Request
     from trimtab.model.key import Key
     from trimtab.observe.snapshot import Snapshot
 
     R = TypeVar("R")
-    Progress = Callable[[int, int], None]  # hears how many steps are over, and how many there are
+    Progress = Callable[[int, int], None]  # called with the number of steps that are over and of all steps
 
 ASK_S: Final = 10.0
-LOOK_S: Final = 0.2  # between looks at a plan
-MOVES_LOOK_S: Final = 0.02  # between looks at moves, which take some milliseconds
+LOOK_S: Final = 0.2  # interval of the check of a plan
+MOVES_LOOK_S: Final = 0.02  # interval of the check of moves, which take some milliseconds
 LEADER_S: Final = 10.0  # limit until another controller leads, or another keeper answers
-NOBODY_LEADS_S: Final = 3.0  # limit until a standby leads; more than a lease is valid
+NOBODY_LEADS_S: Final = 3.0  # limit until a standby leads; longer than a lease is valid
 BROKER_S: Final = 40.0  # limit of starting or ending a broker
 LISTED: Final = 200  # moves in one request
 LINKS: Final = 200  # links in one request
 LINKS_S: Final = 30.0
-MISSING: Final = {  # start of a verb -> what to say if nobody answers it
+MISSING: Final = {  # start of a verb -> error message if no process answers it
     "control.": "no controller answers: is one running? (trimtab controller)",
     "add_broker": "no process answers that could start a broker: trimtab up does; elsewhere, use trimtab broker --join",
 }
@@ -82,23 +83,23 @@ def _ignore(over: int, of: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """How the removal of a broker went."""
+    """The outcome of the removal of a broker."""
 
-    ended: bool  # False: it is empty, but was not started by the process that was asked to end it
+    ended: bool  # False: the broker is empty, but was started by another process, which must end it
     moved: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How a placement was brought about, or would be."""
+    """How a placement was applied, or would be."""
 
     by: str  # "controller" or "keeper"
-    plan: PlanRecord | None = None  # the controller's
-    states: tuple[str, ...] = ()  # of every step
+    plan: Plan | None = None  # the controller's plan
+    states: tuple[str, ...] = ()  # one per step
 
 
 class Operator:
-    """``async with Operator.open(home) as operator``, or over a connection that somebody else closes."""
+    """``async with Operator.open(home) as operator``, or over a connection that the caller closes."""
 
     def __init__(self, connection: Nats) -> None:
         self.connection = connection
@@ -107,7 +108,7 @@ class Operator:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, home: Path) -> AsyncIterator[Operator]:
-        """The fleet whose folder this is."""
+        """Connect to the fleet of this folder."""
         connection = await admin_connection(Fleet.load(home / FLEET_FILE))
         try:
             yield cls(connection)
@@ -115,27 +116,27 @@ class Operator:
             await wire.close(connection)
 
     async def ask(self, request: Request[R], wait_s: float = ASK_S, *, broker: str = "") -> R:
-        """The reply to any request; to an agent's, if a ``broker`` is named."""
+        """Send a request and return the reply; requests to an agent need its ``broker``."""
         try:
             return await wire.ask(self.connection, request, wait_s, broker=broker)
         except NoAnswer as error:
-            part = next((said for verb, said in MISSING.items() if request.verb.startswith(verb)), "")
-            if not part or error.changed:
+            hint = next((text for verb, text in MISSING.items() if request.verb.startswith(verb)), "")
+            if not hint or error.changed:
                 raise
-            raise NoAnswer(part) from None
+            raise NoAnswer(hint) from None
 
-    # What there is.
+    # Tables.
 
     async def state(self) -> FleetState:
         return await FleetState.ask(self.connection)
 
     async def brokers(self) -> list[BrokerRow]:
-        found, cordons = await self.ask(ListBrokers(reports=True)), await self.ask(ListCordons())
-        return tables.broker_rows(found, cordons.entries)
+        brokers, cordons = await self.ask(ListBrokers(reports=True)), await self.ask(ListCordons())
+        return tables.broker_rows(brokers, cordons.entries)
 
     async def topics(self) -> list[TopicRow]:
-        found = await self.ask(ListTopics(reports=True))
-        return tables.topic_rows(found, found.reports)
+        topics = await self.ask(ListTopics(reports=True))
+        return tables.topic_rows(topics, topics.reports)
 
     async def clients(self) -> list[ClientRow]:
         return tables.client_rows((await self.ask(ListClients())).entries)
@@ -147,16 +148,16 @@ class Operator:
         return tables.channel_rows((await self.ask(ListChannels())).entries)
 
     async def moves(self, most: int = 100) -> list[MoveRow]:
-        """The newest last."""
-        return [tables.move_row(each) for each in (await self.ask(ListMoves(most=most))).moves]
+        """The newest moves, the newest last."""
+        return [tables.move_row(record) for record in (await self.ask(ListMoves(most=most))).moves]
 
     async def moves_under_way(self) -> int:
         return (await self.ask(ListMoves(most=1))).under_way
 
     async def overview(self, moves: int = 5) -> Overview:
-        found, cordons = await self.ask(ListBrokers(reports=True)), await self.ask(ListCordons())
-        topics = tables.topic_rows(await self.ask(ListTopics()), found.reports)
-        return tables.Overview(tables.broker_rows(found, cordons.entries), topics, await self.moves(moves))
+        brokers, cordons = await self.ask(ListBrokers(reports=True)), await self.ask(ListCordons())
+        topics = tables.topic_rows(await self.ask(ListTopics()), brokers.reports)
+        return tables.Overview(tables.broker_rows(brokers, cordons.entries), topics, await self.moves(moves))
 
     async def alive(self) -> list[str]:
         return (await self.ask(ListBrokers())).alive
@@ -164,8 +165,8 @@ class Operator:
     async def snapshot(self) -> Snapshot | None:
         """The newest measurement, if there is any."""
         with reading():
-            found = await newest_snapshot(self.connection)
-        return found[1] if found else None
+            newest = await newest_snapshot(self.connection)
+        return newest[1] if newest else None
 
     # The controller.
 
@@ -173,7 +174,7 @@ class Operator:
         return await self.ask(GetStatus(), wait_s)
 
     async def controller_leads(self) -> bool:
-        """Whether a controller answers, also if another one is just taking over."""
+        """Whether a controller answers. Waits for a standby that may be taking over."""
         deadline = asyncio.get_running_loop().time() + NOBODY_LEADS_S
         while True:
             try:
@@ -185,17 +186,18 @@ class Operator:
             else:
                 return True
 
-    async def decisions(self, most: int = 20) -> list[DecisionRecord]:
-        """With their records, the newest last."""
+    async def decisions(self, most: int = 20) -> list[Decision]:
+        """The newest decisions with their outcomes, the newest last."""
         with reading():
             return await self._log.newest(most)
 
-    async def decision(self, number: int) -> DecisionRecord:
+    async def decision(self, number: int) -> Decision:
         with reading():
             return await self._log.decision(number)
 
-    async def find_decision(self, name: str) -> tuple[DecisionRecord, int | None]:
-        """By number; or the newest about a topic, client, link ("TOPIC CLIENT") or move, and which step that was."""
+    async def find_decision(self, name: str) -> tuple[Decision, int | None]:
+        """The decision of a number; or the newest one about a topic, client, link ("TOPIC CLIENT") or move, and the
+        row of its step."""
         with reading():
             return await self._log.find(name)
 
@@ -209,7 +211,7 @@ class Operator:
         self, *, apply: bool = False, policy: str | None = None, budget: float | None = None, reason: str = "",
         knobs: dict[str, Any] | None = None,
     ) -> PlanReply:  # fmt: skip
-        """A plan now; ``apply`` begins it, ``follow`` waits for its end."""
+        """Plan now. With ``apply`` the plan is begun; ``follow`` waits for its end."""
         return await self.ask(Rebalance(apply, policy, budget, reason, knobs))
 
     async def stop(self, reason: str = "") -> Stopped:
@@ -218,70 +220,86 @@ class Operator:
     async def roll_back(self, plan: int | None = None, reason: str = "") -> PlanReply:
         return await self.ask(RollBack(plan, reason))
 
-    async def follow(self, number: int, progress: Progress = _ignore) -> list[str]:
-        """Until a plan is over: the state of every step. Controllers may take turns meanwhile."""
+    async def follow(self, number: int, progress: Progress = _ignore) -> Outcome:
+        """Wait until a plan is over. Controllers may take turns meanwhile, and a plan may be replaced."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + LEADER_S
         while True:
+            outcome = None
             try:
-                doing = (await self.status()).progress
-                if doing is None or doing.plan.number != number:
-                    # A plan that was replaced has an outcome once its last moves are over.
+                current = (await self.status()).progress
+                if current is None or current.plan.number != number:
                     outcome = (await self.decision(number)).outcome
-                    if outcome is not None and outcome.states and "moving" not in outcome.states:
-                        return outcome.states
-                    if loop.time() > deadline:
-                        return outcome.states if outcome is not None else []
+                    # A plan that was replaced has moves under way until the controller has seen their end.
+                    if outcome is not None and MOVING not in outcome.states and outcome.ended is not None:
+                        return outcome
                 else:
                     deadline = loop.time() + LEADER_S
-                    progress(doing.over, len(doing.states))
+                    progress(current.finished, len(current.states))
             except Unreachable:
                 if loop.time() > deadline:
                     raise
+            if loop.time() > deadline:
+                if outcome is not None and outcome.states:
+                    return outcome
+                raise NoAnswer(f"the outcome of plan {number} is not known: trimtab why {number}", changed=True)
             await asyncio.sleep(LOOK_S)
 
     # Moves.
 
     async def start_moves(self, orders: Iterable[MoveOrder]) -> list[str]:
-        """Ids of the moves; all are checked before any begins."""
+        """Start moves and return their ids. All are checked before any starts."""
         listed = list(orders)
         return (await self.ask(StartMoves(listed), ASK_S + len(listed) / 100.0)).moves if listed else []
 
     async def finished(
         self, ids: Sequence[str], progress: Progress = _ignore, limit_s: float | None = None
     ) -> list[MoveRecord]:
-        """The records of moves when all of them are over. The keeper may be started again meanwhile."""
+        """Wait until all moves are over, and return their records. The keeper may be restarted meanwhile.
+
+        Raises ``Unreachable`` if the hub has lost the record of a move, so that its outcome is unknown.
+        """
         loop = asyncio.get_running_loop()
-        began = heard = loop.time()
+        began = answered = loop.time()
+        wanted = list(dict.fromkeys(ids))
+        over: dict[str, MoveRecord] = {}
+        lost: set[str] = set()
         while True:
+            left = [identity for identity in wanted if identity not in over and identity not in lost]
             try:
-                records: list[MoveRecord] = []
-                for at in range(0, len(ids), LISTED):
-                    records += (await self.ask(ListMoves(list(ids[at : at + LISTED])))).moves
-                heard = loop.time()
+                for at in range(0, len(left), LISTED):
+                    some = left[at : at + LISTED]
+                    records = {record.id: record for record in (await self.ask(ListMoves(some))).moves}
+                    lost |= {identity for identity in some if identity not in records}
+                    over |= {name: record for name, record in records.items() if Phase(record.phase).over}
+                answered = loop.time()
             except Unreachable:
-                if loop.time() > heard + LEADER_S:
+                if loop.time() > answered + LEADER_S:
                     raise
-            else:
-                over = sum(Phase(record.phase).over for record in records)
-                progress(over, len(ids))
-                if over == len(ids):
-                    return records
+            progress(len(over) + len(lost), len(wanted))
+            if len(over) + len(lost) == len(wanted):
+                break
             if limit_s is not None and loop.time() > began + limit_s:
                 raise TimeoutError(f"{len(ids)} moves are not all over after {limit_s:g} s")
             await asyncio.sleep(MOVES_LOOK_S)
+        if lost:
+            raise Unreachable(
+                f"the hub has lost the records of {len(lost):,} of {len(wanted):,} moves, such as {min(lost)}; "
+                "see trimtab topics and trimtab clients for their brokers", changed=True,
+            )  # fmt: skip
+        return [over[identity] for identity in ids]
 
     async def move(self, orders: Iterable[MoveOrder], progress: Progress = _ignore) -> list[MoveRow]:
-        """Started and seen to their end."""
-        return await self._carried_out(StartMoves(list(orders)), progress)
+        """Start moves and wait for their end."""
+        return await self._carry_out(StartMoves(list(orders)), progress)
 
     async def drain(self, broker: str, reason: str = "", progress: Progress = _ignore) -> list[MoveRow]:
-        """Everything off a broker, which is cordoned from now on."""
-        return await self._carried_out(DrainBroker(broker, reason), progress)
+        """Cordon a broker, move all keys off it and wait for the end of the moves."""
+        return await self._carry_out(DrainBroker(broker, reason), progress)
 
-    async def _carried_out(self, order: AdminRequest[Begun], progress: Progress) -> list[MoveRow]:
+    async def _carry_out(self, order: AdminRequest[Begun], progress: Progress) -> list[MoveRow]:
         ids = (await self.ask(order)).moves
-        return [tables.move_row(each) for each in await self.finished(ids, progress)]
+        return [tables.move_row(record) for record in await self.finished(ids, progress)]
 
     async def place_links(self, links: Sequence[PlacedLink]) -> None:
         """Admit links, or refuse those without a broker."""
@@ -291,23 +309,26 @@ class Operator:
     # Placements.
 
     async def preview(self, changes: Changes, reason: str = "") -> Applied:
-        """By which process the changes would be carried out, and what the controller predicts. Nothing changes."""
-        if not changes.steps or not await self.controller_leads():
+        """Which process would carry out the changes, and the controller's prediction. Nothing changes."""
+        if not changes.any or not await self.controller_leads():
             return Applied("keeper")
-        return Applied("controller", (await self.ask(ApplyMoves(changes.orders, False, reason))).plan)
+        return Applied("controller", (await self.ask(ApplyMoves(changes.orders, False, reason, changes.links))).plan)
 
     async def apply(self, changes: Changes, reason: str = "", progress: Progress = _ignore) -> Applied:
-        """Moves first, since they may be refused; then links are refused and admitted."""
-        if changes.steps and await self.controller_leads():
-            reply = await self.ask(ApplyMoves(changes.orders, True, reason))
-            states = await self.follow(reply.plan.number, progress) if reply.applied and reply.plan else []
-            applied = Applied("controller", reply.plan, tuple(states))
-        else:
-            records = await self.finished(await self.start_moves(changes.orders), progress)
-            done = {record.key: "moved" if record.phase == Phase.DONE else "failed" for record in records}
-            applied = Applied("keeper", None, tuple(done[step.key] for step in changes.steps))
+        """Carry out the changes: first the moves, since they may be refused; then links are refused and admitted."""
+        if changes.any and await self.controller_leads():
+            reply = await self.ask(ApplyMoves(changes.orders, True, reason, changes.links))
+            if not reply.applied or reply.plan is None:
+                return Applied("controller", reply.plan)
+            outcome = await self.follow(reply.plan.number, progress)
+            if changes.links and outcome.links != LINKS_PLACED:
+                reason = outcome.links or "the plan was replaced"
+                raise Unreachable(f"the links were not placed: {reason}", changed=True)
+            return Applied("controller", reply.plan, tuple(outcome.states))
+        records = await self.finished(await self.start_moves(changes.orders), progress)
+        done = {record.key: MOVED if record.phase == Phase.DONE else FAILED for record in records}
         await self.place_links(changes.links)
-        return applied
+        return Applied("keeper", None, tuple(done[step.key] for step in changes.steps))
 
     # Brokers.
 
@@ -318,18 +339,18 @@ class Operator:
         await self.ask(UncordonBroker(broker))
 
     async def add_broker(self, name: str, stores: int = 1) -> list[str]:
-        """Its addresses; started by the process that has started the fleet."""
+        """Have the process that started the fleet start a broker, and return its addresses."""
         return (await self.ask(AddBroker(name, stores), BROKER_S)).urls
 
     async def remove_broker(self, name: str, reason: str = "", progress: Progress = _ignore) -> Removal:
-        """Everything off a broker, then it is ended and forgotten; one that is not alive is only forgotten."""
-        known = await self.ask(ListBrokers())
-        if name not in known.entries:
-            raise UnknownName("broker", name, sorted(known.entries))
-        alive = name in known.alive
+        """Move all keys off a broker, end it and forget it. A broker that is not alive is only forgotten."""
+        brokers = await self.ask(ListBrokers())
+        if name not in brokers.entries:
+            raise UnknownName("broker", name, sorted(brokers.entries))
+        alive = name in brokers.alive
         moved = await self._empty(name, reason, progress) if alive else []
         if not alive:
-            await self._refuse_if_needed(name)
+            await self._refuse_if_in_use(name)
         ended = await self._end_broker(name)
         if not ended and not alive:
             await self.ask(ForgetBroker(name))
@@ -337,20 +358,20 @@ class Operator:
         return Removal(ended, tuple(moved))
 
     async def _empty(self, name: str, reason: str, progress: Progress) -> list[Key]:
-        """Keys that have moved off it, with balance in mind as far as they can."""
+        """Empty a broker: by the controller's plan, then by a drain of the remaining keys. Returns the moved keys."""
         reply, moved = await self.ask(EmptyBroker(name, reason)), []
         if reply.applied and reply.plan is not None:
-            states = await self.follow(reply.plan.number, progress)
-            moved = [step.key for step, state in zip(reply.plan.steps, states, strict=False) if state == "moved"]
+            states = (await self.follow(reply.plan.number, progress)).states
+            moved = [step.key for step, state in zip(reply.plan.steps, states, strict=False) if state == MOVED]
             if name not in (await self.status()).leaving:
                 raise BadInput(f"the removal was stopped; broker '{name}' stays")
-        rest = await self.drain(name, reason or "to be removed", progress)  # keys that came meanwhile
-        if stuck := [each for each in rest if each.phase == Phase.ROLLED_BACK]:
-            left = counted(each.key for each in stuck)
+        late = await self.drain(name, reason or "to be removed", progress)  # keys that were placed there meanwhile
+        if stuck := [row for row in late if row.phase == Phase.ROLLED_BACK]:
+            left = counted(row.key for row in stuck)
             raise BadInput(f"{left} cannot leave '{name}', which stays: {stuck[0].reason}")
-        return [*moved, *(each.key for each in rest)]
+        return [*moved, *(row.key for row in late)]
 
-    async def _refuse_if_needed(self, name: str) -> None:
+    async def _refuse_if_in_use(self, name: str) -> None:
         """A broker that is not alive may be forgotten only if no key is placed there."""
         state = await self.state()
         left = sorted(key for key, broker in state.routing().brokers.items() if broker == name)
@@ -362,7 +383,7 @@ class Operator:
         raise BadInput(f"'{name}' is away and has {counted(left)} still, such as '{key.name}': {way}")
 
     async def _end_broker(self, name: str) -> bool:
-        """Whether the process that has started the broker could end it."""
+        """Have the process that started the broker end it. Returns False if no such process answers."""
         try:
             await self.ask(RemoveBroker(name), BROKER_S)
         except (NoAnswer, NotStartedHere):

@@ -1,4 +1,4 @@
-"""What it takes to bring a running fleet to a placement: keys that move, links that are admitted or refused."""
+"""The changes that bring a running fleet to a placement: keys to move, links to admit or refuse."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet.protocol.admin_verbs import MoveOrder, PlacedLink
 from trimtab.fleet.protocol.names import STOCK
-from trimtab.fleet.protocol.plans import StepRecord
+from trimtab.fleet.protocol.plans import Step
 from trimtab.fleet.protocol.registry import entry_name
 
 if TYPE_CHECKING:
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What differs between a fleet and a placement."""
+    """The differences between a fleet and a placement."""
 
-    steps: tuple[StepRecord, ...]  # keys that have a broker and get another one
+    steps: tuple[Step, ...]  # keys that have a broker and get another one
     admitted: tuple[PlacedLink, ...]  # links that had no broker
-    refused: tuple[PlacedLink, ...]  # links that are to have none
-    stay: int = 0  # topics and clients without a broker in the placement: they stay where they are
+    refused: tuple[PlacedLink, ...]  # links that are to have no broker
+    stay: int = 0  # topics and clients without a broker in the placement: they keep their broker
+
+    @property
+    def any(self) -> bool:
+        return bool(self.steps or self.admitted or self.refused)
 
     @property
     def orders(self) -> list[MoveOrder]:
@@ -38,10 +42,10 @@ class Changes:
 
 
 def changes(state: FleetState, placement: Mapping[Key, str]) -> Changes:
-    """What to do so that keys are at these brokers; an empty broker is none. All is checked: the first key that the
-    fleet does not have, and the first broker that cannot take any, is refused.
+    """The changes that bring keys to these brokers; an empty name means no broker.
 
-    Plain NATS and MQTT clients, which stay at the broker that they have connected to, are passed over.
+    Raises ``BadInput`` for the first key that the fleet does not have, and refuses the first broker at which no key may
+    be placed. Plain NATS and MQTT clients are left out, because they stay at the broker they are connected to.
     """
     current = state.routing().brokers
     waiting = state.waiting()
@@ -56,12 +60,12 @@ def changes(state: FleetState, placement: Mapping[Key, str]) -> Changes:
         if broker and before and broker != before:
             if key.topic in waiting:
                 raise Unreachable(f"topic '{key.topic}' waits for '{before}', where its messages are stored")
-            steps.append(StepRecord(*key, before if before in state.alive else "", broker))
+            steps.append(Step.of(key, before if before in state.alive else "", broker))
         elif key.unit == "link" and broker and not before:
             admitted.append(PlacedLink(key.client, key.topic, broker))
         elif key.unit == "link" and not broker:
-            known = state.links.get(entry_name(key).removeprefix("link."))
-            if known is None or known.broker:
+            entry = state.links.get(entry_name(key).removeprefix("link."))
+            if entry is None or entry.broker:
                 refused.append(PlacedLink(key.client, key.topic, ""))
         elif not broker:
             stay += 1

@@ -1,4 +1,4 @@
-"""What the keeper knows of a fleet: which brokers are alive, and where every key is."""
+"""The keeper's state of a fleet: which brokers are alive, and the broker of every key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """What the keeper knows."""
+    """The registry's entries and the brokers that are alive, as of one reading."""
 
     alive: list[str]
     brokers: dict[str, BrokerEntry]
@@ -39,11 +39,11 @@ class FleetState:
         )  # fmt: skip
 
     def routing(self) -> RoutingTable:
-        """Every key that has a broker."""
+        """The broker of every key that has one."""
         return routing_table(self.topics, self.clients, self.links)
 
     def waiting(self) -> dict[str, str]:
-        """Persistent topics whose broker is not alive: they wait for it, since their messages are stored there."""
+        """Persistent topics whose broker is not alive. They wait for it, since it stores their messages."""
         alive = set(self.alive)
         return {
             name: topic.broker
@@ -52,7 +52,7 @@ class FleetState:
         }  # fmt: skip
 
     def movable(self) -> dict[Key, str]:
-        """All keys but those that wait for their broker."""
+        """The brokers of all keys except those that wait for their broker."""
         waiting = self.waiting()
         return {key: broker for key, broker in self.routing().brokers.items() if key.topic not in waiting}
 

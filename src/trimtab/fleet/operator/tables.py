@@ -1,8 +1,9 @@
-"""Rows of the tables that people see: brokers, topics, clients, links, channels, moves."""
+"""Rows of the operator's tables: brokers, topics, clients, links, channels, moves."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import asdict
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from trimtab.fleet.protocol.admin_verbs import Entries
     from trimtab.fleet.protocol.entries import CordonEntry, Topic
 
+RATES: Final = ("in_msgs", "out_msgs", "in_bytes", "out_bytes")  # counts of a topic that are shown per second
+
 
 class BrokerRow(BrokerEntry, frozen=True, kw_only=True):
-    """A broker with its load over the last second."""
+    """A broker with its load over the last second; zero if it is not alive."""
 
     broker: str
     alive: bool
@@ -37,7 +40,7 @@ class BrokerRow(BrokerEntry, frozen=True, kw_only=True):
 
 
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic: its settings, and the reports of all brokers over the last second added up."""
+    """A topic: its settings, and the newest reports of all brokers that are alive, added up."""
 
     topic: str
     broker: str
@@ -88,14 +91,14 @@ class Overview(msgspec.Struct, frozen=True):
     moves: list[MoveRow]  # the last few
 
 
-def broker_rows(found: Entries[BrokerEntry], cordons: Mapping[str, CordonEntry]) -> list[BrokerRow]:
+def broker_rows(listing: Entries[BrokerEntry], cordons: Mapping[str, CordonEntry]) -> list[BrokerRow]:
     rows = []
-    for name, about in sorted(found.entries.items()):
-        report = found.reports.get(name) or BrokerReport(name, 0.0, 1.0)
+    for name, about in sorted(listing.entries.items()):
+        report = listing.reports.get(name) or BrokerReport(name, 0.0, 1.0)
         period = report.period_s or 1.0
         rows.append(
             BrokerRow(
-                **asdict(about), broker=name, alive=name in found.alive,
+                **asdict(about), broker=name, alive=name in listing.alive,
                 cordoned=cordons[name].reason if name in cordons else None,
                 connections=report.connections, stock=report.stock, cpu=report.cpu, memory_bytes=report.memory_bytes,
                 in_per_s=report.in_msgs / period, out_per_s=report.out_msgs / period,
@@ -105,28 +108,29 @@ def broker_rows(found: Entries[BrokerEntry], cordons: Mapping[str, CordonEntry])
     return rows
 
 
-def topic_rows(found: Entries[Topic], reports: Mapping[str, BrokerReport]) -> list[TopicRow]:
-    total: dict[str, TopicReport] = {}
-    period = 1.0
+def topic_rows(listing: Entries[Topic], reports: Mapping[str, BrokerReport]) -> list[TopicRow]:
+    total: dict[str, TopicReport] = defaultdict(TopicReport)
+    rates: dict[str, Counter[str]] = defaultdict(Counter)
     for report in reports.values():
-        period = report.period_s or period
         for name, of_topic in report.topics.items():
-            total.setdefault(name, TopicReport()).add(of_topic)
+            total[name].add(of_topic)
+            for count in RATES:  # each report has a period of its own
+                rates[name][count] += getattr(of_topic, count) / (report.period_s or 1.0)
     return [
-        _topic_row(topic, total.get(name, TopicReport()), period, topic.persistent and topic.broker not in found.alive)
-        for name, topic in sorted(found.entries.items())
+        _topic_row(topic, total[name], rates[name], topic.persistent and topic.broker not in listing.alive)
+        for name, topic in sorted(listing.entries.items())
     ]
 
 
-def _topic_row(topic: Topic, report: TopicReport, period: float, waits: bool) -> TopicRow:
+def _topic_row(topic: Topic, report: TopicReport, per_s: Mapping[str, float], waits: bool) -> TopicRow:
     times = report.latency
     p50, p90, p99 = (1000 * times.percentile(p) if times.total > 0 else None for p in (0.5, 0.9, 0.99))
     settings = {name: value for name, value in asdict(topic).items() if name != "name"}
     return TopicRow(
         **settings, topic=topic.name, waits_for=topic.broker if waits else None,
         publishers=report.publishers, subscribers=report.subscribers,
-        in_per_s=report.in_msgs / period, out_per_s=report.out_msgs / period,
-        in_bytes_per_s=report.in_bytes / period, out_bytes_per_s=report.out_bytes / period,
+        in_per_s=per_s["in_msgs"], out_per_s=per_s["out_msgs"],
+        in_bytes_per_s=per_s["in_bytes"], out_bytes_per_s=per_s["out_bytes"],
         processing_ms=1000 * report.busy_s / report.processed if report.processed else None,
         dead=report.dead, p50_ms=p50, p90_ms=p90, p99_ms=p99,
     )  # fmt: skip

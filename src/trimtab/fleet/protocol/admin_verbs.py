@@ -15,7 +15,7 @@ from trimtab.fleet.protocol.entries import (
     MoveRecord,
     Topic,
 )
-from trimtab.fleet.protocol.plans import PlanRecord, ProgressRecord
+from trimtab.fleet.protocol.plans import Levels, Plan, Progress
 from trimtab.fleet.protocol.request import AdminRequest, Done
 from trimtab.model.key import Key
 from trimtab.observe.report import BrokerReport
@@ -31,11 +31,11 @@ class Entries(msgspec.Struct, Generic[E]):
     entries: dict[str, E]
     alive: list[str]  # brokers that count as alive
     heard: list[str]  # brokers that have called this keeper recently
-    reports: dict[str, BrokerReport] = {}  # newest report of each broker, if requested
+    reports: dict[str, BrokerReport] = {}  # newest report of each broker that is alive, if requested
 
 
 class Listing(AdminRequest[Entries[E]], Generic[E]):
-    """All entries of one kind, with the newest reports of all brokers if ``reports``."""
+    """All entries of one kind, with the newest reports of brokers that are alive if ``reports``."""
 
     changes = False
     reports: bool = False
@@ -191,22 +191,22 @@ class RemoveBroker(AdminRequest[Done]):
 class ControllerStatus(msgspec.Struct):
     """The state of the controller."""
 
-    leader: str
-    at: float
-    says: str
-    paused: str  # reason of the pause; empty if not paused
-    findings: list[str]
-    why_not: str  # why nothing moves
-    measured: float | None  # time of the last measurement, in seconds since 1970
-    load: dict[str, Any] | None
-    brokers: dict[str, float]  # load
-    at_once: int
-    progress: ProgressRecord | None
-    left_s: float | None
-    leaving: list[str]  # brokers that are being emptied
-    waiting: dict[str, str]  # persistent topics -> broker that they wait for
-    cordoned: list[str]  # brokers at which no keys are placed
+    leader: str = ""
+    at: float = 0.0
+    says: str = ""
     policy: str = ""
+    paused: str = ""  # reason of the pause; empty if not paused
+    findings: list[str] = []
+    why_not: str = ""  # why nothing moves
+    measured: float | None = None  # time of the last measurement, in seconds since 1970
+    load: Levels | None = None
+    brokers: dict[str, float] = {}  # load
+    at_once: int = 0  # moves that may run at the same time
+    progress: Progress | None = None
+    left_s: float | None = None
+    leaving: list[str] = []  # brokers that are being emptied
+    waiting: dict[str, str] = {}  # persistent topics -> broker that they wait for
+    cordoned: list[str] = []  # brokers at which no keys are placed
 
 
 class GetStatus(AdminRequest[ControllerStatus]):
@@ -230,7 +230,7 @@ class Resume(AdminRequest[Paused]):
 
 
 class PlanReply(msgspec.Struct, omit_defaults=True):
-    plan: PlanRecord | None
+    plan: Plan | None
     applied: bool
     why_not: str = ""
 
@@ -247,12 +247,13 @@ class Rebalance(AdminRequest[PlanReply]):
 
 
 class ApplyMoves(AdminRequest[PlanReply]):
-    """Take the caller's moves as one plan; it is carried out with ``apply``."""
+    """Take the caller's moves as one plan; it is carried out with ``apply``. Links are placed after the moves."""
 
     verb = "control.apply"
     moves: list[MoveOrder]
     apply: bool = False
     reason: str = ""
+    links: list[PlacedLink] = msgspec.field(default_factory=list)
 
 
 class RollBack(AdminRequest[PlanReply]):

@@ -106,6 +106,8 @@ class ReportClient(AgentRequest[Known]):
     links: dict[str, list[Role]]
     routes: dict[str, str]  # topic -> broker
     leaves: bool = False
+    run: str = ""  # of the client; numbers start again in every run
+    number: int = 0  # of ``topics``; the same topics may come again under the same number; 0: they come once
 
 
 class FlushTopic(AgentRequest[Done]):

@@ -31,7 +31,7 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=encode_hook)
 
 
 class Failure(msgspec.Struct):
-    """An error on its way to the process that asked: see ``errors.travelled``."""
+    """An error in a reply, to be raised in the process that sent the request: see ``errors.travelled``."""
 
     kind: str
     text: str
@@ -73,7 +73,7 @@ def from_plain(value: Any, kind: type[T]) -> T:
 
 
 def decode(data: bytes | msgspec.Raw, kind: type[T]) -> T:
-    """What ``encode`` was given, if it is of that type."""
+    """The value of a message. Raises ``BadInput`` if the message is not of this type."""
     if isinstance(data, bytes) and data[:1] == PACKED:
         data = _unpacked(data)
     try:
@@ -86,7 +86,7 @@ def decode(data: bytes | msgspec.Raw, kind: type[T]) -> T:
 
 
 def _refusal(error: msgspec.ValidationError) -> TrimtabError:
-    """A value that a type itself refuses has a sentence of its own."""
+    """The error to raise. If a type's own check refused the value, this is the type's error."""
     cause = error.__cause__
     return cause if isinstance(cause, TrimtabError) else BadInput(str(error))
 
@@ -99,12 +99,12 @@ def _decoder(kind: Any) -> Any:
 def _unpacked(data: bytes) -> bytes:
     unpacking = zlib.decompressobj()
     try:
-        whole = unpacking.decompress(data, MAX_UNPACKED)
+        unpacked = unpacking.decompress(data, MAX_UNPACKED)
     except zlib.error as error:
         raise BadInput(f"a compressed message cannot be read: {error}") from None
     if unpacking.unconsumed_tail or not unpacking.eof:
         raise BadInput(f"a compressed message is cut off, or grows to more than {MAX_UNPACKED:,} bytes")
-    return whole
+    return unpacked
 
 
 def encode_message(body: Any) -> bytes:
@@ -126,7 +126,7 @@ def decode_request(data: bytes, kind: type[T]) -> T:
 
 
 def decode_reply(data: bytes, kind: type[T]) -> T:
-    """The reply; an error that came in its place is raised."""
+    """The reply. An error that was sent in its place is raised."""
     envelope = decode(data, _Envelope)
     if envelope.failure is not None:
         raise travelled(envelope.failure.kind, envelope.failure.text, envelope.failure.fields)

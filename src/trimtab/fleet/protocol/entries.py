@@ -23,7 +23,7 @@ _KINDS: tuple[tuple[str, Any, str], ...] = (
 
 
 class Placed(Protocol):
-    """An entry that a placement gives a broker: that of a topic, a client or a link."""
+    """An entry with a broker that placements change: the entry of a topic, a client or a link."""
 
     @property
     def broker(self) -> str:
@@ -47,10 +47,10 @@ class Topic(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         names.topic_name(self.name)
-        for knob, kind, said in _KINDS:
+        for knob, kind, rule in _KINDS:
             value = getattr(self, knob)
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-                raise BadKnob(f"topic '{self.name}'", knob, value, said)
+                raise BadKnob(f"topic '{self.name}'", knob, value, rule)
         if self.unit not in UNITS:
             raise BadKnob(f"topic '{self.name}'", "unit", self.unit, f"one of {', '.join(UNITS)}")
         if self.processor:

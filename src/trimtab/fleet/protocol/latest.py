@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import nats.errors
 
-from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol import names, subjects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,24 +21,24 @@ THAT_WAS_ALL: Final = "204"
 NONE: Final = "404"
 
 
-async def latest(connection: Nats, stream: str, subjects: Sequence[str]) -> dict[str, Msg]:
-    """Subject -> its last message in a stream of the hub; subjects without messages are left out."""
-    found: dict[str, Msg] = {}
+async def latest(connection: Nats, stream: str, wanted: Sequence[str]) -> dict[str, Msg]:
+    """Wanted subject -> its last message in a stream of the hub; subjects without messages are left out."""
+    messages: dict[str, Msg] = {}
     inbox = connection.new_inbox()
-    answers = await connection.subscribe(inbox)
+    replies = await connection.subscribe(inbox)
     try:
-        for at in range(0, len(subjects), LISTED):
-            some = subjects[at : at + LISTED]
+        for at in range(0, len(wanted), LISTED):
+            some = wanted[at : at + LISTED]
             question = json.dumps({"multi_last": some, "batch": len(some)}).encode()
-            await connection.publish(f"$JS.{names.HUB}.API.DIRECT.GET.{stream}", question, reply=inbox)
+            await connection.publish(subjects.direct_get(names.HUB, stream), question, reply=inbox)
             while True:
-                answer = await answers.next_msg(ANSWER_S)
-                headers = answer.headers or {}
+                reply = await replies.next_msg(ANSWER_S)
+                headers = reply.headers or {}
                 if status := headers.get("Status"):
                     if status not in (THAT_WAS_ALL, NONE):
                         raise nats.errors.Error(f"the hub answers {status} {headers.get('Description', '')}")
                     break
-                found[headers["Nats-Subject"]] = answer
-        return found
+                messages[headers["Nats-Subject"]] = reply
+        return messages
     finally:
-        await answers.unsubscribe()
+        await replies.unsubscribe()

@@ -55,7 +55,7 @@ class Message:
 
 
 def identified(topic: str, data: bytes, reply: str, headers: Mapping[str, str] | None) -> Message:
-    """A message as it came, with its identity: by its reply subject if that is a stamp, else by its message id."""
+    """A received message with its identity: from its reply subject if that is a stamp, else from its message id."""
     parts = reply.split(".")
     if len(parts) == 5 and parts[0] == "_t" and len(parts[3]) < 16 and parts[3].isdigit():
         try:  # the usual case, inlined for speed
@@ -104,8 +104,8 @@ def copied(topic: str, data: bytes, reply: str) -> tuple[str, Message]:
 
 def places(headers: Mapping[str, str] | None) -> tuple[int, int]:
     """The sequence number of a stored message, and that of the previous message of the same subject."""
-    found = headers or {}
-    return int(found.get(_SEQUENCE, 0)), int(found.get(_BEFORE, 0))
+    values = headers or {}
+    return int(values.get(_SEQUENCE, 0)), int(values.get(_BEFORE, 0))
 
 
 class Stamper:

@@ -66,9 +66,9 @@ def _shown(name: object) -> str:
 
 
 def inbox(data: bytes) -> str | None:
-    """The subject that a request asks to be answered at, if it is a client's inbox and nothing else."""
-    found = _INBOX.fullmatch(data)
-    return found.group().decode() if found else None
+    """The reply subject in a probe's data, if it has the form of a client's inbox."""
+    match = _INBOX.fullmatch(data)
+    return match.group().decode() if match else None
 
 
 def stream(topic: str) -> str:

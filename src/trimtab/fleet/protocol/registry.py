@@ -6,6 +6,7 @@ The hub's key-value store holds the registry; the keeper and every agent have a 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
     E = TypeVar("E", bound=Entry)
 
-GRAVES = 1_000  # tombstones of removed clients that are kept
+GRAVES = 1_000  # tombstones that are kept
+_MANY = ("client", "topic", "link")  # kinds of entries that come and go without limit
 
 
 def entry_name(key: Key) -> str:
@@ -57,21 +59,21 @@ def routing_table(
 ) -> RoutingTable:
     """The broker of every key that has one; ``links`` by ``CLIENT.TOPIC``. A link whose topic does not exist, or is
     placed by another unit, is no key."""
-    brokers = {Key("client", "", name): each.home for name, each in clients.items()}
+    brokers = {Key("client", "", name): client.home for name, client in clients.items()}
     for name, topic in topics.items():
         if topic.unit == "topic":
             brokers[Key("topic", name, "")] = topic.broker
     for name, link in links.items():
-        client, _, of = name.partition(".")
-        if link.broker and of in topics and topics[of].unit == "link":
-            brokers[Key("link", of, client)] = link.broker
+        owner, _, topic_name = name.partition(".")
+        if link.broker and topic_name in topics and topics[topic_name].unit == "link":
+            brokers[Key("link", topic_name, owner)] = link.broker
     return RoutingTable({name: topic.unit for name, topic in topics.items()}, brokers)
 
 
-def check_target(broker: str, known: Collection[str], alive: Collection[str], cordoned: Collection[str]) -> str:
+def check_target(broker: str, brokers: Collection[str], alive: Collection[str], cordoned: Collection[str]) -> str:
     """``broker``, if keys may be placed there."""
-    if broker not in known:
-        raise UnknownName("broker", broker, sorted(known))
+    if broker not in brokers:
+        raise UnknownName("broker", broker, sorted(brokers))
     if broker not in alive:
         raise Unreachable(f"broker '{broker}' does not answer; alive: {', '.join(sorted(alive)) or 'none'}")
     if broker not in open_brokers(alive, cordoned):
@@ -122,7 +124,7 @@ class Registry(Routing):
     _entries: dict[str, tuple[int, Entry | None]] = field(default_factory=dict)
     _kinds: dict[str, dict[str, Entry]] = field(default_factory=dict)  # entries that were not deleted
     _newest: int = 0  # highest revision of all changes, in order or not
-    _graves: dict[str, None] = field(default_factory=dict)  # tombstones of removed clients, the oldest first
+    _graves: dict[str, None] = field(default_factory=dict)  # tombstones of ``_MANY``, the oldest first
     count: Counter[str] = field(default_factory=Counter)  # number of keys placed at each broker
 
     def apply(self, name: str, entry: Entry | None, revision: int, *, in_order: bool = True) -> bool:
@@ -132,16 +134,16 @@ class Registry(Routing):
         """
         if in_order:
             self.revision = max(self.revision, revision)
-        known = self._entries.get(name)
-        if known is not None and known[0] >= revision:
+        previous = self._entries.get(name)
+        if previous is not None and previous[0] >= revision:
             return False
         self._entries[name] = (revision, entry)
-        for change, each in ((-1, known[1] if known else None), (1, entry)):
-            if broker := _placed_at(each):
+        for change, version in ((-1, previous[1] if previous else None), (1, entry)):
+            if broker := _placed_at(version):
                 self.count[broker] += change
         self._newest = max(self._newest, revision)
         kind, _, rest = name.partition(".")
-        if kind == "client":
+        if kind in _MANY:
             self._graves.pop(name, None)
             if entry is None:
                 self._graves[name] = None
@@ -149,15 +151,22 @@ class Registry(Routing):
             self._kinds.setdefault(kind, {})[rest] = entry
         else:
             self._kinds.get(kind, {}).pop(rest, None)
-        return known is None or known[1] != entry
+        return previous is None or previous[1] != entry
 
-    def bury(self) -> list[str]:
-        """Drop all but the newest tombstones. An agent that missed a dropped one keeps a stale entry for a client that
-        no longer exists, which is harmless."""
-        dropped = list(self._graves)[:-GRAVES]
-        for name in dropped:
+    def graves(self, known: float = math.inf) -> list[str]:
+        """Tombstones that may be dropped: all but the newest, if they are not needed any more.
+
+        Every agent has all changes up to revision ``known``. An agent that misses the tombstone of a client keeps a
+        stale entry, which is harmless. One that misses the tombstone of a topic would go on serving it.
+        """
+        return [
+            name for name in list(self._graves)[:-GRAVES] if name.startswith(client_entry("")) or self.at(name) <= known
+        ]
+
+    def bury(self, name: str) -> None:
+        """Drop a tombstone, unless the entry has come back."""
+        if name in self._graves:
             del self._graves[name], self._entries[name]
-        return dropped
 
     def since(self, revision: int, most: int = 500) -> list[Change]:
         """The oldest changes after ``revision``."""
@@ -200,17 +209,17 @@ class Registry(Routing):
         return cast("Topic | None", self.get(topic_entry(name)))
 
     def topic(self, name: str) -> Topic:
-        known = self.find_topic(name)
-        if known is None:
+        entry = self.find_topic(name)
+        if entry is None:
             raise UnknownName("topic", name, sorted(self.topics()))
-        return known
+        return entry
 
     def client(self, name: str) -> ClientEntry | None:
         return cast("ClientEntry | None", self.get(client_entry(name)))
 
     def home(self, client: str) -> str | None:
-        known = self.client(client)
-        return None if known is None else known.home
+        entry = self.client(client)
+        return None if entry is None else entry.home
 
     def broker(self, name: str) -> BrokerEntry | None:
         return cast("BrokerEntry | None", self.get(broker_entry(name)))
@@ -228,8 +237,8 @@ class Registry(Routing):
         return cast("Placed | None", self.get(entry_name(key)))
 
     def broker_of(self, key: Key) -> str:
-        known = self.placed(key)
-        return "" if known is None else known.broker
+        entry = self.placed(key)
+        return "" if entry is None else entry.broker
 
     def table(self) -> RoutingTable:
         """The broker of every key that has one."""
@@ -237,8 +246,8 @@ class Registry(Routing):
 
     def links_of(self, topic: str = "", client: str = "") -> list[Key]:
         """Placed and refused links of a topic, of a client, or of both."""
-        found = (Key("link", name.partition(".")[2], name.partition(".")[0]) for name in self._kinds.get("link", ()))
-        return [key for key in found if key.topic == (topic or key.topic) and key.client == (client or key.client)]
+        links = (Key("link", name.partition(".")[2], name.partition(".")[0]) for name in self._kinds.get("link", ()))
+        return [key for key in links if key.topic == (topic or key.topic) and key.client == (client or key.client)]
 
     def check(self, key: Key) -> str:
         """The broker of a key that can be moved; refused if there is no such key."""
@@ -250,16 +259,16 @@ class Registry(Routing):
 
     def belongs(self, topic: str, client: str, key: Key) -> bool:
         """Whether the link between them moves when ``key`` moves."""
-        known = self.find_topic(topic)
-        return known is not None and Key.of(known.unit, topic, client) == key
+        entry = self.find_topic(topic)
+        return entry is not None and Key.of(entry.unit, topic, client) == key
 
     def route(self, client: str, topic: str) -> str:
         """The broker that serves the topic to the client."""
         key = self.key(topic, client)
-        known = self.placed(key)
-        if known is not None and known.broker:
-            return known.broker
+        entry = self.placed(key)
+        if entry is not None and entry.broker:
+            return entry.broker
         if key.unit == "link":
-            why = "no placement has carried it yet" if known is None else "the placement leaves it out"
+            why = "no placement has carried it yet" if entry is None else "the placement leaves it out"
             raise LinkRefused(f"the link of client '{client}' to topic '{topic}' is refused: {why}")
         return self.topic(topic).broker  # the client is not registered yet

@@ -24,10 +24,10 @@ class Handler(NamedTuple):
 
 
 class Request(msgspec.Struct, Generic[R]):
-    """A question or an order; ``R`` is the type of its reply."""
+    """A query or an order; ``R`` is the type of its reply."""
 
     verb: ClassVar[str]
-    changes: ClassVar[bool] = True  # whether carrying it out may change anything
+    changes: ClassVar[bool] = True  # whether carrying it out may change state
 
     @classmethod
     def subject(cls, broker: str = "") -> str:
@@ -36,18 +36,18 @@ class Request(msgspec.Struct, Generic[R]):
 
     @classmethod
     def reply(cls) -> type[R]:
-        """The type of its reply, as it stands in the class's declaration."""
+        """The type of its reply, from the class's declaration."""
         (kind,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
         return kind  # type: ignore[no-any-return]
 
     @classmethod
     def answered_by(cls, handle: Callable[[Self], Awaitable[R]]) -> Handler:
-        """For ``wire.serve``."""
+        """The handler to pass to ``wire.serve``."""
         return Handler(cls, handle)
 
 
 class HubRequest(Request[R], Generic[R]):
-    """To the keeper, from agents and clients."""
+    """A request to the keeper, from agents and clients."""
 
     @classmethod
     def subject(cls, broker: str = "") -> str:
@@ -55,7 +55,7 @@ class HubRequest(Request[R], Generic[R]):
 
 
 class AgentRequest(Request[R], Generic[R]):
-    """To the agent of a broker."""
+    """A request to the agent of a broker."""
 
     @classmethod
     def subject(cls, broker: str = "") -> str:
@@ -64,7 +64,7 @@ class AgentRequest(Request[R], Generic[R]):
 
 
 class AdminRequest(Request[R], Generic[R]):
-    """To the keeper, the controller or the process that started brokers; only for operators."""
+    """A request of operators to the keeper, the controller or the process that started brokers."""
 
     @classmethod
     def subject(cls, broker: str = "") -> str:

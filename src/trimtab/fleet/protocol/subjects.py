@@ -1,8 +1,8 @@
-"""The NATS subjects of a fleet: built here, and parsed here, and nowhere else.
+"""The NATS subjects of a fleet. They are built and parsed only in this module.
 
     t.TOPIC                    subscribers of every kind of topic listen to it
-    in.TOPIC                   the door for stock clients (plain NATS, MQTT); the server a message enters by
-                               renames it to raw.BROKER.TOPIC, so that only this broker's agent takes it
+    in.TOPIC                   publications of stock clients (plain NATS, MQTT); the broker's server renames the
+                               subject to raw.BROKER.TOPIC, so that only this broker's agent receives the message
     work.TOPIC                 messages for the processor of a topic, wherever it is hosted
     home.BROKER.TOPIC          the same in client placement, where a message is processed at its publisher's home
     spool.TOPIC                copies between the spools of one topic on several brokers
@@ -17,14 +17,13 @@
     ask.BROKER.VERB            requests to an agent; ask.hub.VERB to the keeper; ask.all.probe to all of them
     admin.VERB                 requests of operators
     telemetry.BROKER           a broker's report, every second
-    snapshot.about             the newest measurement of the whole fleet: which parts it has
+    snapshot.about             index of the newest measurement of the whole fleet: the subjects of its parts
     snapshot.part.SLOT.NUMBER  one of these parts
-    decision.NUMBER.made       a decision of the controller; .outcome what came of it, .snapshot.* what it saw
+    decision.NUMBER.made       a decision of the controller; .outcome is its outcome, .snapshot.* its measurement
 
-In the place of a name, ``ANY`` stands for all of them, and ``EVERY`` for all topics or all the rest of a subject.
+In the place of a name, ``ANY`` stands for every name, and ``EVERY`` for every topic or every ending of a subject.
 Functions that parse return None for a subject of another form. A publisher needs no header: its name, sequence number
-and send time travel as the reply subject (``message``), which a plain subscriber never looks at and which costs a third
-of what headers do.
+and send time travel as the reply subject (``message``). A plain subscriber ignores it, and it costs a third of headers.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ def raw(broker: str, topic: str) -> str:
 
 def raw_topic(subject: str) -> str | None:
     """The topic of a stock client's message."""
-    found = _RAW.fullmatch(subject)
-    return found[1] if found else None
+    match = _RAW.fullmatch(subject)
+    return match[1] if match else None
 
 
 def work(topic: str) -> str:
@@ -114,8 +113,8 @@ def subscriber(channel: str, identity: str, client: str) -> str:
 
 
 def parse_subscriber(subject: str) -> Subscriber | None:
-    found = _SUBSCRIBER.fullmatch(subject)
-    return Subscriber(*found.groups()) if found else None
+    match = _SUBSCRIBER.fullmatch(subject)
+    return Subscriber(*match.groups()) if match else None
 
 
 def backend(channel: str, identity: str) -> str:
@@ -124,35 +123,35 @@ def backend(channel: str, identity: str) -> str:
 
 def backend_subscription(subject: str) -> tuple[str, str] | None:
     """Channel and id of the subscription that begins or ends."""
-    found = _BACKEND.fullmatch(subject)
-    return (found[1], found[2]) if found else None
+    match = _BACKEND.fullmatch(subject)
+    return (match[1], match[2]) if match else None
 
 
 def result(channel: str, identity: str) -> str:
-    """As results are stored."""
+    """The subject under which results are stored."""
     return f"res.{channel}.{identity}"
 
 
 def result_subscription(subject: str) -> tuple[str, str] | None:
     """Channel and id of the subscription that a stored result is for."""
-    found = _RESULT.fullmatch(subject)
-    return (found[1], found[2]) if found else None
+    match = _RESULT.fullmatch(subject)
+    return (match[1], match[2]) if match else None
 
 
 def channel(name: str, identity: str) -> str:
-    """As subscribers hear results."""
+    """The subject on which subscribers receive results."""
     return f"c.{name}.{identity}"
 
 
-STORED_RESULTS: Final = "res.>"  # republished, token by token, to
-HEARD_RESULTS: Final = "c.>"
+STORED_RESULTS: Final = "res.>"  # stored results; the hub's server republishes each to the subject in HEARD_RESULTS
+HEARD_RESULTS: Final = "c.>"  # republished results
 
 
 def feed(app: str, name: str) -> str:
     return f"feed.{app}.{name}"
 
 
-# Requests and news.
+# Requests and changes.
 
 
 def change(entry: str) -> str:
@@ -172,9 +171,9 @@ def telemetry(broker: str) -> str:
 
 
 def telemetry_broker(subject: str) -> str | None:
-    """The broker that a report is of."""
-    found = _TELEMETRY.fullmatch(subject)
-    return found[1] if found else None
+    """The broker of a report."""
+    match = _TELEMETRY.fullmatch(subject)
+    return match[1] if match else None
 
 
 # Measurements and decisions.
@@ -205,16 +204,56 @@ def decision_part(number: int, attempt: str, part: int) -> str:
 
 
 def decision_number(subject: str) -> int | None:
-    """The number of the decision that this subject tells of."""
-    found = _DECISION.fullmatch(subject)
-    return int(found[1]) if found else None
-
-
-def server_request(identity: str, what: str) -> str:
-    """A question to one nats-server about itself, in its system account."""
-    return f"$SYS.REQ.SERVER.{identity}.{what}"
+    """The number of the decision with this subject."""
+    match = _DECISION.fullmatch(subject)
+    return int(match[1]) if match else None
 
 
 def ledger(app: str, kind: str, name: str) -> str:
     """The data cluster's entry about a channel or a feed of an application."""
     return f"ledger.{app}.{kind}.{name}"
+
+
+# Subjects that nats-server defines.
+
+
+def server_request(identity: str, what: str) -> str:
+    """The subject of a query to one nats-server about itself, in its system account."""
+    return f"$SYS.REQ.SERVER.{identity}.{what}"
+
+
+SERVER_STATISTICS: Final = (  # what nats-servers send each other, in their system account
+    "$SYS.SERVER.*.STATSZ", "$SYS.SERVER.ACCOUNT.*.CONNS", "$SYS.ACCOUNT.*.SERVER.CONNS",
+)  # fmt: skip
+INBOXES: Final = "_INBOX.>"  # replies to requests
+MQTT: Final = "$MQTT.>"  # sessions and acknowledgements of MQTT clients
+ACKNOWLEDGEMENTS: Final = "$JS.ACK.>"  # of stored messages, by their readers
+
+
+def jetstream_api(domain: str | None) -> str:
+    """The prefix of requests to the JetStream of a domain: a broker's or the hub's; None for the connection's own."""
+    return "$JS.API" if domain is None else f"$JS.{domain}.API"
+
+
+def direct_get(domain: str, stream: str) -> str:
+    """Requests for stored messages of a stream by subject or sequence number."""
+    return f"{jetstream_api(domain)}.DIRECT.GET.{stream}"
+
+
+def next_message(domain: str, stream: str, consumer: str) -> str:
+    """Requests of a reader for its next messages."""
+    return f"{jetstream_api(domain)}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+
+
+def consumer_info(domain: str, stream: str, consumer: str) -> str:
+    return f"{jetstream_api(domain)}.CONSUMER.INFO.{stream}.{consumer}"
+
+
+def bucket_stream(bucket: str) -> str:
+    """The stream that holds a key-value bucket."""
+    return f"KV_{bucket}"
+
+
+def bucket_entry(bucket: str, name: str) -> str:
+    """The subject of an entry of a key-value bucket."""
+    return f"$KV.{bucket}.{name}"

@@ -1,4 +1,4 @@
-"""The types that columns and parameters may have, and the one form in which a value of each is kept."""
+"""The types of columns and parameters, and the canonical form of a value of each type."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from trimtab.errors import BadInput, UnknownName
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-Value = str | bool | int | float  # as it stands in JSON; dates and timestamps are text
+Value = str | bool | int | float  # a value in JSON; dates and timestamps are text
 
-TYPES: Final = {  # -> what Spark calls it
+TYPES: Final = {  # type -> Spark's name of it
     "string": "STRING",
     "boolean": "BOOLEAN",
     "int": "INT",
@@ -46,19 +46,19 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def ddl_name(kind: str) -> str:
-    """What Spark calls the type."""
+    """Spark's name of the type."""
     if kind not in TYPES:
         raise UnknownName("type", kind, TYPES)
     return TYPES[kind]
 
 
 def schema_ddl(columns: Mapping[str, str]) -> str:
-    """The columns as Spark reads a schema: ```id` STRING, `at` TIMESTAMP``."""
+    """The columns as a schema in Spark's DDL: ```id` STRING, `at` TIMESTAMP``."""
     return ", ".join(f"`{name.replace('`', '``')}` {ddl_name(kind)}" for name, kind in columns.items())
 
 
 def check_value(kind: str, value: object, where: str) -> Value:
-    """The value as it is kept; ``where`` is how the sentence begins if it is not of the type."""
+    """The canonical form of a value. An error message begins with ``where``, which names the place of the value."""
     ddl_name(kind)
     kept = _CHECKS[kind](value)
     if kept is None:
@@ -67,7 +67,7 @@ def check_value(kind: str, value: object, where: str) -> Value:
 
 
 def parse_text(kind: str, text: str, where: str = "the value") -> Value:
-    """The value that was typed at a command line."""
+    """The value of a text that was typed at a command line."""
     ddl_name(kind)
     read: object = text
     if kind == "boolean":
@@ -83,23 +83,23 @@ def parse_text(kind: str, text: str, where: str = "the value") -> Value:
 
 
 def canonical(params: Mapping[str, Value]) -> str:
-    """The JSON of checked values: one text for one set of them."""
+    """The JSON of checked values; equal values give the same text."""
     return json.dumps(dict(params), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def subscription_id(channel: str, params: Mapping[str, Value]) -> str:
-    """32 hexadecimal digits, the same for everybody who subscribes to the channel with these values.
+    """The id of a subscription, 32 hexadecimal digits: the same for all clients with these parameter values.
 
-    A number counts by its value: clients in other languages write 1.0 as 1, and do not tell 0.0 from -0.0.
+    Numbers of equal value are equal: clients in other languages write 1.0 as 1, and do not distinguish 0.0 from -0.0.
     """
-    told = {
+    values = {
         name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in params.items()
     }
-    return blake2b(f"{channel}\n{canonical(told)}".encode(), digest_size=16).hexdigest()
+    return blake2b(f"{channel}\n{canonical(values)}".encode(), digest_size=16).hexdigest()
 
 
 def shown(value: object) -> str:
-    """A value in a sentence: short, on one line, and never an error of its own."""
+    """A value as text for an error message: short, on one line, without raising an error itself."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 80 else f"{value[:77]!r}... ({len(value):,} characters)"
     if isinstance(value, int) and value.bit_length() > 256:  # Python does not print thousands of digits
@@ -110,16 +110,16 @@ def shown(value: object) -> str:
 
 
 def is_text(value: str) -> bool:
-    """Whether it can be written as UTF-8: half a surrogate pair cannot."""
+    """Whether the text can be written as UTF-8, which excludes half a surrogate pair."""
     return not _SURROGATE.search(value)
 
 
-# One function for each type: the value as it is kept, or None if it is not of the type.
+# One function for each type: the canonical form of the value, or None if it is not of the type.
 
 
 def _string(value: object) -> str | None:
     if isinstance(value, str) and len(value) <= MAX_TEXT and is_text(value):
-        return str.__str__(value)  # of a text enumeration its text, not its name
+        return str.__str__(value)  # the text of a text enumeration, not its name
     return None
 
 
@@ -185,5 +185,5 @@ _CHECKS: Final[dict[str, Callable[[object], Value | None]]] = {
 
 
 def as_json(params: Mapping[str, object]) -> dict[str, object]:
-    """Python's dates and times as text, so that JSON can carry them; everything else is checked where it arrives."""
+    """Python's dates and times as text, so that JSON can carry them. The hub checks all other values."""
     return {name: value.isoformat() if isinstance(value, (date, datetime)) else value for name, value in params.items()}

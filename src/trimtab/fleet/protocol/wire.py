@@ -30,10 +30,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
+UNSUBSCRIBE_S: Final = 10.0  # limit for the confirmation that subscriptions have ended; then messages may be lost
 CLOSE_S: Final = 5.0  # limit of closing a connection, if its server does not read
-# Bytes of the fleet's own traffic that this process has exchanged with other processes.
-CROSSED: Final[Counter[str]] = Counter(bytes=0)
+# Bytes of the fleet's own traffic that this process has exchanged with other processes; ``clients`` is the part of
+# ``bytes`` that requests of clients cause.
+CROSSED: Final[Counter[str]] = Counter(bytes=0, clients=0)
 PENDING_BYTES: Final = 8 * 1024 * 1024  # limit of outgoing bytes buffered while the server is unreachable
+
+
+class Counted:
+    """A connection whose requests and replies count as the fleet's own traffic. Everything else is the connection's."""
+
+    def __init__(self, connection: Nats) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def request(self, subject: str, payload: bytes = b"", **options: Any) -> Msg:
+        reply = await self._connection.request(subject, payload, **options)
+        CROSSED["bytes"] += len(payload) + len(reply.data)
+        return reply
 
 
 async def connect(
@@ -53,7 +70,7 @@ async def connect(
     """
     last: list[Exception] = []
 
-    async def heard(error: Exception) -> None:
+    async def note_error(error: Exception) -> None:
         last.append(error)
         del last[:-3]
         if on_error is not None:
@@ -63,14 +80,14 @@ async def connect(
         "user": user,
         "password": password,
         "name": name,
-        "error_cb": heard,
+        "error_cb": note_error,
         "reconnect_time_wait": 0.25,
         "connect_timeout": 2,
         "ping_interval": 5,
         "max_outstanding_pings": 3,
         "pending_size": PENDING_BYTES,
         "dont_randomize": True,
-        "skip_subject_validation": True,  # names are checked where they come in, not at every message
+        "skip_subject_validation": True,  # names are checked where they are passed in, not at every message
     }
     if ca:
         options["tls"] = client_context(ca)
@@ -100,7 +117,7 @@ async def connect(
             connection.options["max_reconnect_attempts"] = FOREVER
             connection._closed_cb = on_closed
             return connection
-    raise AssertionError("it goes on until it returns or raises")
+    raise AssertionError("the loop ends only by return or by an error")
 
 
 async def close(connection: Nats) -> None:
@@ -108,8 +125,42 @@ async def close(connection: Nats) -> None:
     subscriptions = list(connection._subs.values())
     with contextlib.suppress(Exception):
         await tasks.within(CLOSE_S, connection.close())
-    waiting: list[Any] = [each._wait_for_msgs_task for each in subscriptions]
+    waiting: list[Any] = [subscription._wait_for_msgs_task for subscription in subscriptions]
     await tasks.end(*(task for task in waiting if task is not None))
+
+
+async def unsubscribe(subscriptions: Sequence[Subscription]) -> None:
+    """End subscriptions of one connection at the server. Messages that have arrived are still handled: see ``handled``.
+
+    nats-py's own ``drain`` leaves a subscription behind if the server is unreachable, and makes it again later.
+    """
+    if not subscriptions:
+        return
+    connection: Nats = subscriptions[0]._conn
+    try:
+        with contextlib.suppress(nats.errors.Error, OSError):  # a server that is gone has ended them
+            if connection.is_connected:
+                for subscription in subscriptions:
+                    await connection._send_unsubscribe(subscription._id)
+                await tasks.within(UNSUBSCRIBE_S, connection.flush())
+    finally:
+        for subscription in subscriptions:
+            connection._remove_sub(subscription._id)
+
+
+async def handled(subscriptions: Sequence[Subscription]) -> None:
+    """Wait until the messages of ended subscriptions are handled, then end the tasks that handle them."""
+    try:
+        for subscription in subscriptions:
+            queue = asyncio.ensure_future(subscription._pending_queue.join())
+            handling = subscription._wait_for_msgs_task
+            try:
+                await asyncio.wait([queue, *([handling] if handling else [])], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                queue.cancel()
+    finally:
+        working: list[Any] = [subscription._wait_for_msgs_task for subscription in subscriptions]
+        await tasks.end(*(task for task in working if task is not None))
 
 
 def _denied(error: Exception) -> bool:
@@ -122,7 +173,7 @@ def _plain(servers: Sequence[str]) -> str:
 
 
 def server_name(connection: Nats) -> str:
-    """Which broker (or hub) a connection has reached."""
+    """Name of the broker (or hub) that a connection has reached."""
     return str(connection._server_info.get("server_name", ""))
 
 
@@ -148,15 +199,21 @@ async def tell(connection: Nats, request: Request[Any], *, broker: str = "") -> 
     await connection.publish(request.subject(broker), coding.encode_message(request))
 
 
-async def serve(connection: Nats, handlers: Iterable[Handler], *, broker: str = "") -> list[Subscription]:
-    """Answer requests, each in a task of its own; an agent names its ``broker``."""
+async def serve(
+    connection: Nats, handlers: Iterable[Handler], *, broker: str = "", of_clients: bool = False
+) -> list[Subscription]:
+    """Answer requests, each in a task of its own; an agent names its ``broker``, and says which are ``of_clients``."""
     return [
-        await connection.subscribe(each.request.subject(broker), cb=_answering(each.request, each.handle))
-        for each in handlers
+        await connection.subscribe(
+            handler.request.subject(broker), cb=_answering(handler.request, handler.handle, of_clients)
+        )
+        for handler in handlers
     ]
 
 
-def _answering(kind: type[Request[Any]], handle: Callable[[Any], Awaitable[Any]]) -> Callable[[Msg], Awaitable[None]]:
+def _answering(
+    kind: type[Request[Any]], handle: Callable[[Any], Awaitable[Any]], of_clients: bool
+) -> Callable[[Msg], Awaitable[None]]:
     running = tasks.Background("an answer", log)
 
     async def answer(message: Msg) -> None:
@@ -164,9 +221,10 @@ def _answering(kind: type[Request[Any]], handle: Callable[[Any], Awaitable[Any]]
             reply = coding.encode_message(await _handled(message, kind, handle))
         except (BadInput, Unreachable) as error:
             reply = coding.encode_failure(error)
-        CROSSED["bytes"] += len(message.data)
+        size = len(message.data) + (len(reply) if message.reply else 0)
+        CROSSED["bytes"] += size
+        CROSSED["clients"] += size if of_clients else 0
         if message.reply:
-            CROSSED["bytes"] += len(reply)
             await message.respond(reply)
 
     async def spawn(message: Msg) -> None:
@@ -186,7 +244,7 @@ async def _handled(message: Msg, kind: type[Request[Any]], handle: Callable[[Any
         return await handle(request)
     except (BadInput, Unreachable):
         raise
-    except (nats.errors.Error, OSError, TimeoutError) as error:  # a server in the middle of a restart, say
+    except (nats.errors.Error, OSError, TimeoutError) as error:  # for example, a server is restarting
         log.warning("%s: %r", message.subject, error)
         text = f"it cannot be done just now: {type(error).__name__} {error}"
         raise Unreachable(text, changed=kind.changes) from None

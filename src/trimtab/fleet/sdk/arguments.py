@@ -37,7 +37,7 @@ def payload(data: object) -> bytes:
 def position(value: object) -> tuple[float, float]:
     """A latitude and a longitude in degrees."""
     try:
-        latitude, longitude = (_degrees(each) for each in value)  # type: ignore[attr-defined]
+        latitude, longitude = (_degrees(number) for number in value)  # type: ignore[attr-defined]
     except (TypeError, ValueError, OverflowError):
         latitude = longitude = math.nan
     if not (abs(latitude) <= 90.0 and abs(longitude) <= 180.0):
@@ -56,12 +56,12 @@ def _degrees(value: object) -> float:
 
 def _pair(value: object) -> str:
     if isinstance(value, (tuple, list)) and len(value) <= 3:
-        return f"({', '.join(shown(each) for each in value)})"
+        return f"({', '.join(shown(number) for number in value)})"
     return shown(value)
 
 
 def callback(value: T) -> T:
-    """Something that can be called with a message or a result."""
+    """A function or an object that can be called with a message or a result."""
     if not callable(value):
         raise BadInput(f"a callback is a function or a coroutine function, but this came: {shown(value)}")
     return value
@@ -111,14 +111,14 @@ def wanted_channel(value: object) -> tuple[str, Any, dict[str, Any]]:
         callback(function)
     if not isinstance(params, Mapping):
         raise BadInput(f"parameters of channel '{channel}' are a mapping by name, but this came: {shown(params)}")
-    for name, each in params.items():
+    for name, argument in params.items():
         if not isinstance(name, str) or not is_text(name):
             raise BadInput(f"a parameter of channel '{channel}' is named by text, but this came: {shown(name)}")
-        huge = isinstance(each, int) and each.bit_length() > MOST_BITS
-        if huge or not isinstance(each, (str, int, float, date)):
+        huge = isinstance(argument, int) and argument.bit_length() > MOST_BITS
+        if huge or not isinstance(argument, (str, int, float, date)):
             raise BadInput(
                 f"parameter '{name}' of channel '{channel}' must be text, a number of at most {MOST_BITS} bits, "
-                f"true or false, a date or a time, but this came: {shown(each)}"
+                f"true or false, a date or a time, but this came: {shown(argument)}"
             )
     return channel, function, dict(params)
 

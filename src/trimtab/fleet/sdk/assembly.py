@@ -62,10 +62,10 @@ class Assembled:
     def of(cls, some: list[Part], part: int = 1, parts: int = 1) -> Assembled:
         first = some[0].content
         return cls(
-            max(each.seq for each in some), first.execution, first.at,
-            [row for each in some for row in each.content.rows], part, parts,
-            sum(each.content.left_out for each in some),
-            next((each.content.reason for each in reversed(some) if each.content.reason), ""),
+            max(item.seq for item in some), first.execution, first.at,
+            [row for item in some for row in item.content.rows], part, parts,
+            sum(item.content.left_out for item in some),
+            next((item.content.reason for item in reversed(some) if item.content.reason), ""),
         )  # fmt: skip
 
 
@@ -84,13 +84,13 @@ class Assembly:
         """Add a part, and the ``earlier`` parts of the same result that were fetched. Return what can be delivered."""
         ready: list[Assembled] = []
         if self._held and not self._is_of(part):  # no more parts of the previous result will come
-            ready = [Assembled.of([each], each.number + 1, each.parts) for _, each in sorted(self._held.items())]
+            ready = [Assembled.of([held], held.number + 1, held.parts) for _, held in sorted(self._held.items())]
             self._held.clear()
         if part.parts == 1:
             return [*ready, Assembled.of([part])]
-        self._held |= {each.number: each for each in (*earlier, part)}
+        self._held |= {held.number: held for held in (*earlier, part)}
         if len(self._held) == part.parts:
-            ready.append(Assembled.of([each for _, each in sorted(self._held.items())]))
+            ready.append(Assembled.of([held for _, held in sorted(self._held.items())]))
             self._held.clear()
         return ready
 

@@ -27,7 +27,7 @@ from trimtab.fleet.sdk.results import ChannelSubscription, Followed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from trimtab.fleet.sdk.base import Base
+    from trimtab.fleet.sdk.base import Base, BaseSubscription
     from trimtab.fleet.sdk.results import Result
 
     Wanted = tuple[str, Callable[[Result], Any] | None, dict[str, Any]]  # channel, callback, parameters
@@ -46,12 +46,13 @@ class ChannelClient:
         self._base = base
         self._returns = returns
         self._followed: dict[str, Followed] = {}  # by subject
-        self._told = -1  # position last reported to the hub
+        self._heard: dict[str, BaseSubscription] = {}  # by subject
+        self._reported = -1  # position last reported to the hub
         self._position = -1  # highest sequence number of a delivered result
         self._under_way = 0  # deliveries and fetches in progress
         self._missed = 0  # number of times that a result could not be fetched
         self._caught_up: object = None  # ``_state`` at the last complete catch-up
-        self._looked = 0  # sequence number up to which missing results were fetched
+        self._checked_upto = 0  # sequence number up to which missing results were fetched
         self._look_at = 0.0  # event loop time of the next check
 
     def __bool__(self) -> bool:
@@ -59,31 +60,32 @@ class ChannelClient:
 
     async def subscribe(self, wanted: Sequence[Wanted]) -> list[ChannelSubscription]:
         """Make all subscriptions, or none if the hub refuses one."""
-        made: list[ChannelSubscription] = []
+        subscriptions: list[ChannelSubscription] = []
         try:
-            fresh = await self._subscribe(wanted, made)
+            fresh = await self._subscribe(wanted, subscriptions)
         except BadInput:
             with contextlib.suppress(BadInput, nats.errors.Error, OSError):
-                await self.unsubscribe(made)
+                await self.unsubscribe(subscriptions)
             raise
         if not await self._catch_up(fresh):
             self._missed += 1
-        return made
+        return subscriptions
 
-    async def _subscribe(self, wanted: Sequence[Wanted], made: list[ChannelSubscription]) -> list[Followed]:
-        """Add the subscriptions to ``made``. Return those that this client did not follow before."""
+    async def _subscribe(self, wanted: Sequence[Wanted], subscriptions: list[ChannelSubscription]) -> list[Followed]:
+        """Add to ``subscriptions``. Return the channels with parameters that this client did not follow before."""
         fresh: list[Followed] = []
         for at in range(0, len(wanted), MOST):
             some = wanted[at : at + MOST]
-            asked = [WantedChannel(name, as_json(params)) for name, _, params in some]
-            answer = await wire.ask(self._base.nats, SubscribeChannels(self._client, asked), ANSWER_S)
-            for (name, callback, params), known in zip(some, answer.subscriptions, strict=True):
-                made.append(ChannelSubscription(name, known.id, params, callback))
-                followed = Followed(name, known.id, max(answer.position, known.since))
+            listed = [WantedChannel(name, as_json(params)) for name, _, params in some]
+            reply = await wire.ask(self._base.nats, SubscribeChannels(self._client, listed), ANSWER_S)
+            for (name, callback, params), place in zip(some, reply.subscriptions, strict=True):
+                subscription = ChannelSubscription(name, place.id, params, callback)
+                subscriptions.append(subscription)
+                followed = Followed(name, place.id, max(reply.position, place.since))
                 if followed.subject in self._followed:
-                    self._followed[followed.subject].takers.append(made[-1])
+                    self._followed[followed.subject].takers.append(subscription)
                     continue
-                followed.takers.append(made[-1])
+                followed.takers.append(subscription)
                 fresh.append(followed)
                 await self._follow(followed)
         await self._base.nats.flush()
@@ -91,24 +93,29 @@ class ChannelClient:
 
     async def renew(self) -> None:
         """Make all subscriptions again, after the hub has removed this client because of a long absence."""
-        known = list(self._followed.values())
-        for at in range(0, len(known), MOST):
-            asked = [WantedChannel(each.channel, as_json(each.takers[0].params)) for each in known[at : at + MOST]]
-            await wire.ask(self._base.nats, SubscribeChannels(self._client, asked), ANSWER_S)
-        self._told = -1
+        followed = list(self._followed.values())
+        for at in range(0, len(followed), MOST):
+            some = followed[at : at + MOST]
+            listed = [WantedChannel(channel.channel, as_json(channel.takers[0].params)) for channel in some]
+            await wire.ask(self._base.nats, SubscribeChannels(self._client, listed), ANSWER_S)
+        self._reported = -1
         self._missed += 1  # triggers a fetch of the results stored meanwhile
 
     async def _follow(self, followed: Followed) -> None:
         self._followed[followed.subject] = followed
 
-        async def heard(raw: Any) -> None:
+        async def on_message(raw: Any) -> None:
             try:
-                await self._count(followed, followed.came(raw, self._base.nats))
+                await self._count(followed, followed.receive(raw, self._base.nats))
             except (nats.errors.Error, TimeoutError, OSError) as error:  # fetched at a later check
                 log.debug("channel %s: %r", followed.channel, error)
                 self._missed += 1
 
-        await self._base.hear(followed.subject, heard)
+        heard = await self._base.subscribe(followed.subject, on_message)
+        if self._followed.get(followed.subject) is followed:
+            self._heard[followed.subject] = heard
+        else:  # unsubscribed meanwhile
+            await self._base.unsubscribe(heard)
 
     async def _count(self, followed: Followed, delivery: Awaitable[None]) -> None:
         self._under_way += 1
@@ -120,58 +127,65 @@ class ChannelClient:
 
     async def unsubscribe(self, subscriptions: Iterable[ChannelSubscription]) -> None:
         ended = []
-        for each in subscriptions:
-            followed = self._followed.get(subjects.channel(each.channel, each.id))
-            if followed is None or each not in followed.takers:
+        for subscription in subscriptions:
+            followed = self._followed.get(subjects.channel(subscription.channel, subscription.id))
+            if followed is None or subscription not in followed.takers:
                 continue
-            followed.takers.remove(each)
-            each.end()
+            followed.takers.remove(subscription)
+            subscription.end()
             if not followed.takers:
                 del self._followed[followed.subject]
-                await self._base.stop_hearing(followed.subject)
+                if (heard := self._heard.pop(followed.subject, None)) is not None:
+                    await self._base.unsubscribe(heard)
                 ended.append(followed)
         await self._end(ended)
 
     async def _end(self, ended: list[Followed]) -> None:
         for at in range(0, len(ended), MOST):
-            listed = [ChannelId(each.channel, each.id) for each in ended[at : at + MOST]]
+            listed = [ChannelId(followed.channel, followed.id) for followed in ended[at : at + MOST]]
             await wire.ask(self._base.nats, UnsubscribeChannels(self._client, listed), ANSWER_S)
 
     async def leave(self) -> None:
         """Close all subscriptions. A client without a name unsubscribes; a named one reports its position."""
-        known = list(self._followed.values())
+        followed = list(self._followed.values())
         with contextlib.suppress(BadInput, nats.errors.Error, OSError):
-            if known and not self._returns:
-                await self._end(known)
-            elif known:
-                await self.tell_position(2.0)
-        for followed in known:
-            for each in followed.takers:
-                each.end()
+            if followed and not self._returns:
+                await self._end(followed)
+            elif followed:
+                await self.report_position(2.0)
+        for channel in followed:
+            for subscription in channel.takers:
+                subscription.end()
 
-    async def tell_position(self, timeout_s: float = 1.0) -> None:
+    async def report_position(self, timeout_s: float = 1.0) -> None:
         """Fetch missed results after a reconnect and at intervals; then report this client's position to the hub."""
         base, now = self._base, self._state()
         clock = asyncio.get_running_loop().time()
         if now != self._caught_up or clock >= self._look_at:
             last = (await wire.ask(base.nats, SeenResults(self._client), timeout_s)).last
-            if now != self._caught_up or last > self._looked:
+            if now != self._caught_up or last > self._checked_upto:
                 if not await self._catch_up(list(self._followed.values())):
                     return
-                self._caught_up, self._looked = now, last
+                self._caught_up, self._checked_upto = now, last
             self._look_at = clock + LOOK_S * (1 + len(self._followed) / 100)
         position = self._position
         # Results arrive over one connection in stream order, and their handlers start in that order. A gap is filled
         # before the result after it is delivered. So once all handlers have started and none is in progress, every
         # result up to the highest delivered one has been delivered.
         await asyncio.sleep(0)
-        if position > self._told and not self._under_way and now == self._state():
+        at_rest = not (self._under_way or base.unfinished) and now == self._state()
+        if position > self._reported and at_rest:
             await wire.ask(base.nats, SeenResults(self._client, position), timeout_s)
-            self._told = position
+            self._reported = position
 
     def _state(self) -> object:
         """A value that changes whenever a result may have been missed."""
-        return self._base.wire, self._base.nats.stats["reconnects"], self._missed
+        return self._base.wire, self._base.changes, self._base.nats.stats["reconnects"], self._missed
+
+    async def recover(self) -> None:
+        """Fetch the results that were missed while the base connection changed, without waiting for the next report."""
+        if not await self._catch_up(list(self._followed.values())):
+            self._missed += 1
 
     async def _catch_up(self, some: list[Followed]) -> bool:
         """Fetch the missed results of these subscriptions. Return False if some could not be fetched."""
@@ -182,9 +196,11 @@ class ChannelClient:
                 await self._count(followed, followed.catch_up(self._base.nats))
 
         try:
-            last = await latest(self._base.nats, RESULTS, [each.stored_as for each in some])
+            last = await latest(self._base.nats, RESULTS, [followed.stored_as for followed in some])
             newest = {subject: places(message.headers)[0] for subject, message in last.items()}
-            await asyncio.gather(*(one(each) for each in some if newest.get(each.stored_as, 0) > each.seen))
+            await asyncio.gather(
+                *(one(followed) for followed in some if newest.get(followed.stored_as, 0) > followed.seen)
+            )
         except (nats.errors.Error, TimeoutError, OSError) as error:
             log.debug("client %s: %r", self._client, error)
             return False

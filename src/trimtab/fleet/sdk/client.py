@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,7 @@ import nats.errors
 from trimtab.errors import BadInput, UnknownName, Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import coding, names, subjects, wire
-from trimtab.fleet.protocol.agent_verbs import FindRoute, Hello, RefuseMove
+from trimtab.fleet.protocol.agent_verbs import FindRoute, Hello
 from trimtab.fleet.protocol.entries import Change, ClientEntry, Topic
 from trimtab.fleet.protocol.hub_verbs import CreateTopic, DeleteTopic
 from trimtab.fleet.protocol.message import Stamper
@@ -29,6 +28,8 @@ from trimtab.fleet.sdk import arguments, client_file
 from trimtab.fleet.sdk.addresses import Addresses
 from trimtab.fleet.sdk.base import Base
 from trimtab.fleet.sdk.channels import ChannelClient
+from trimtab.fleet.sdk.dead_letters import DeadLetters
+from trimtab.fleet.sdk.home import Home
 from trimtab.fleet.sdk.reader import Reader
 from trimtab.fleet.sdk.routes import Routes
 from trimtab.fleet.sdk.subscription import PENDING_MESSAGES, Subscription
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.client")
 REPORT_S: Final = 1.0
-REFUGE_S: Final = 0.3  # time without a connection to the home broker after which the client fails over
+LOST_S: Final = 0.3  # time without a connection to the home broker after which the client fails over
 LEAVE_S: Final = 5.0  # limit per subscription for delivering the received messages when the client is closed
 TICK_S: Final = 0.05
 
@@ -70,25 +71,29 @@ class Client:
     """A publisher and subscriber. Made by ``trimtab.connect``."""
 
     def __init__(
-        self, known: dict[str, Any], name: str | None, home: str | None, position: tuple[float, float] | None,
+        self, content: dict[str, Any], name: str | None, home: str | None, position: tuple[float, float] | None,
         addresses: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.name = names.client_name(f"client-{secrets.token_hex(4)}" if name is None else name)
         self.position = None if position is None else arguments.position(position)
-        self.home = ""
         self._wanted_home = None if home is None else names.broker_name(home)
         self._returns = name is not None
-        self._addresses = Addresses(known["brokers"], {} if addresses is None else arguments.addresses(addresses))
-        login = known["user"], known["password"], known.get("ca")
+        self._addresses = Addresses(content["brokers"], {} if addresses is None else arguments.addresses(addresses))
+        login = content["user"], content["password"], content.get("ca")
         self._wires = Wires(self.name, self._addresses, login, self._on_error)
-        self._base = Base(self.name)
         self._background = tasks.Background(f"client {self.name}", log)
         self._start = self._background.start
+        self._base = Base(self.name, self._start)
         self._routes = Routes(self.name, self._wires, self._base, self._start)
         self._channels = ChannelClient(self.name, self._base, returns=self._returns)
+        self._home = Home(self.name, self._wires, self._base, self._routes, self._channels, self._start)
         self._stamper = Stamper(self.name)
         self._closing = False
-        self._introducing: asyncio.Task[Any] | None = None
+
+    @property
+    def home(self) -> str:
+        """The home broker; empty before the client is entered."""
+        return self._home.broker
 
     @property
     def moves(self) -> int:
@@ -113,15 +118,8 @@ class Client:
         try:
             welcomed = await base.ask(self._hello(wanted))
             self._addresses.learn(welcomed)
-            self.home = welcomed.home
-            base.users.add(self)
-            if self.home != base.broker:
-                with contextlib.suppress(Unreachable):  # the home is unreachable; any agent answers requests
-                    better = await self._wires.to(self.home, self)
-                    await self._wires.let_go(base, self)
-                    base = better
-            await self._base.settle(base)
-            await self._base.hear(subjects.change(client_entry(self.name)), self._home_changed)
+            await self._home.enter(base, welcomed.home)
+            await self._base.subscribe(subjects.change(client_entry(self.name)), self._home_changed)
         except BaseException:
             self._base.close()
             await self._wires.close()
@@ -134,10 +132,10 @@ class Client:
         self._closing = True
         await self._background.end()
         await self._channels.leave()
-        leaving = (tasks.within(LEAVE_S, each.leave_all()) for each in self._routes.deliveries)
+        leaving = (tasks.within(LEAVE_S, delivery.finish()) for delivery in self._routes.deliveries)
         await asyncio.gather(*leaving, return_exceptions=True)
-        up = [each for each in self._wires if each.nats.is_connected]
-        await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True)
+        connected = [opened for opened in self._wires if opened.nats.is_connected]
+        await asyncio.gather(*(self._send_last_report(opened) for opened in connected), return_exceptions=True)
         await self._background.end()  # tasks that the replies to the last reports started
         self._base.close()  # last, because a callback may publish while the last messages are delivered
         await self._wires.close()
@@ -174,9 +172,9 @@ class Client:
     async def route(self, topic: str) -> str:
         """The broker that serves the topic to this client."""
         self._base.check_usable()
-        known = self._routes.get(names.topic_name(topic))
-        if known is not None:
-            return known.broker
+        route = self._routes.get(names.topic_name(topic))
+        if route is not None:
+            return route.broker
         return (await self._base.wire.ask(FindRoute(self.name, topic))).broker
 
     # Messages.
@@ -231,19 +229,15 @@ class Client:
     async def flush(self) -> None:
         """Wait until the brokers have received every published message."""
         self._base.check_usable()
-        for each in self._wires:
-            await each.nats.flush()
+        for opened in self._wires:
+            await opened.nats.flush()
 
     async def dead_letters(self, topic: str, callback: Any) -> None:
         """Call ``callback(data, reason)`` with every message that the topic's processor failed on."""
         arguments.callback(callback)
 
-        async def heard(raw: Any) -> None:
-            result = callback(raw.data, (raw.headers or {}).get("Trimtab-Reason", ""))
-            if asyncio.iscoroutine(result):
-                await result
-
-        await self._base.hear(subjects.dead(names.topic_name(topic)), heard)
+        letters = DeadLetters(names.topic_name(topic), callback)
+        await self._base.subscribe(subjects.dead(topic), letters.receive)
         await self._base.nats.flush()
 
     # Channels.
@@ -265,7 +259,7 @@ class Client:
 
         An item that is listed twice gives two subscriptions.
         """
-        checked = [arguments.wanted_channel(each) for each in arguments.listed(wanted, "subscriptions to channels")]
+        checked = [arguments.wanted_channel(item) for item in arguments.listed(wanted, "subscriptions to channels")]
         return await self._channels.subscribe(checked)
 
     async def unsubscribe_channel(self, subscription: ChannelSubscription) -> None:
@@ -273,10 +267,10 @@ class Client:
 
     async def unsubscribe_channels(self, subscriptions: Iterable[ChannelSubscription]) -> None:
         """End many subscriptions to channels in one request."""
-        some = arguments.listed(subscriptions, "subscriptions to channels")
-        await self._channels.unsubscribe([arguments.channel_subscription(each) for each in some])
+        listed = arguments.listed(subscriptions, "subscriptions to channels")
+        await self._channels.unsubscribe([arguments.channel_subscription(item) for item in listed])
 
-    # Where this client is.
+    # Home and registration.
 
     def _hello(self, home: str | None) -> Hello:
         return Hello(self.name, home, self.position, self._returns)
@@ -290,92 +284,70 @@ class Client:
     async def _home_changed(self, raw: Any) -> None:
         entry = coding.decode(raw.data, Change).entry()
         if isinstance(entry, ClientEntry) and entry.home != self.home:
-            self._start(self._change_home(entry.home))
-
-    async def _change_home(self, home: str) -> None:
-        old = self._base.wire
-        try:
-            if home not in self._addresses:
-                await self._routes.learn()
-            new = await self._wires.to(home, self)
-            if not new.nats.is_connected and new is not old:
-                await self._wires.let_go(new, self)
-                raise Unreachable(f"'{home}' does not answer")
-        except (BadInput, nats.errors.Error, OSError) as error:
-            reason = f"client '{self.name}' cannot reach '{home}': {error}"
-            await old.tell(RefuseMove(self.name, "", reason))
-            return
-        self.home = home
-        await self._settle_at(new, old)
-
-    async def _take_refuge(self) -> None:
-        """Fail over to another broker until the home is back or the client is given another home."""
-        old, away = self._base.wire, self._base.wire.broker
-        others = [broker for broker in self._addresses if broker != away]
-        random.shuffle(others)  # spreads the clients of the lost broker over the others
-        for broker in others:
-            with contextlib.suppress(BadInput, nats.errors.Error, OSError):
-                new = await self._wires.to(broker, self, wait_s=REFUGE_S)
-                if not new.nats.is_connected:
-                    await self._wires.let_go(new, self)
-                    continue
-                await self._settle_at(new, old)
-                log.info("client %s: %s is away; served by %s meanwhile", self.name, away, broker)
-                return
-
-    async def _settle_at(self, new: Wire, old: Wire) -> None:
-        """Make ``new`` the base connection, and move the routes of topics placed by client to its broker."""
-        if new is not old:
-            await self._base.settle(new)
-            if self._channels:
-                with contextlib.suppress(BadInput, nats.errors.Error, OSError):
-                    await self._channels.tell_position()
-        await self._routes.follow_home(new.broker)
-        if new is not old:
-            await self._wires.let_go(old, self)
+            self._start(self._home.change(entry.home))
 
     # Time.
 
     async def _ticks(self) -> None:
-        lost, refuge = 0, None
+        """Give up gaps and detect a lost home; nothing here waits for callbacks or for answers."""
+        lost = 0
         while not self._closing:
             await asyncio.sleep(TICK_S)
             for subscription in self._routes.deliveries:
-                await subscription.tick()
-            base = self._base.wire
-            lost = lost + 1 if not base.nats.is_connected and len(self._addresses) > 1 else 0
-            if lost * TICK_S >= REFUGE_S and (refuge is None or refuge.done()):
-                refuge = self._start(self._take_refuge())
+                subscription.tick()
+            lost = lost + 1 if not self._base.nats.is_connected and len(self._addresses) > 1 else 0
+            if lost * TICK_S >= LOST_S:
+                self._background.start_once(self._home.take_refuge)
 
     async def _reports(self) -> None:
+        """Report and mend once a second. Agents end the links of a client that does not report for four seconds, so
+        everything runs as a task of its own: neither an error nor a slow answer or callback delays the next reports.
+        """
+        once = self._background.start_once
         while not self._closing:
             await asyncio.sleep(REPORT_S)
-            await self._mend()
+            once(self._mend)
             if self._channels:
-                with contextlib.suppress(BadInput, nats.errors.Error, OSError):
-                    await self._channels.tell_position()
-            up = [each for each in self._wires if each.nats.is_connected]
-            for error in await asyncio.gather(*(self._report_to(each) for each in up), return_exceptions=True):
-                if isinstance(error, Exception) and not isinstance(error, BadInput | Unreachable):
-                    log.error("client %s: %r", self.name, error)
+                once(self._report_position)
+            for opened in self._wires:
+                if opened.nats.is_connected:
+                    once(self._report_to, opened)
 
     async def _mend(self) -> None:
+        await self._home.mend()
         await self._routes.mend()
-        if self._wires.is_gone(self._base.wire):
-            with contextlib.suppress(BadInput, Unreachable):  # tried again at the next report
-                await self._base.settle(await self._wires.to(self.home, self))
+
+    async def _report_position(self) -> None:
+        with contextlib.suppress(BadInput, nats.errors.Error, OSError):
+            await self._channels.report_position()
 
     async def _report_to(self, to: Wire) -> None:
-        answer = await to.ask(self._routes.report(to.broker, self.home, leaves=self._closing), timeout_s=2.0)
+        with contextlib.suppress(BadInput, Unreachable):  # the next report repeats the links and routes
+            await self._send_report(to)
+
+    async def _send_last_report(self, to: Wire) -> None:
+        repeats = self._routes.reports.waits(to.broker)
+        await self._send_report(to)
+        if repeats:  # the counts since then
+            await self._send_report(to)
+
+    async def _send_report(self, to: Wire) -> None:
+        report, reports = self._routes.report(to.broker, self.home, leaves=self._closing), self._routes.reports
+        try:
+            answer = await to.ask(report, timeout_s=2.0)
+        except BadInput as error:  # it would be refused again; without an answer, the next report repeats the counts
+            log.warning("client %s: the broker '%s' refuses a report: %s", self.name, to.broker, error)
+            reports.settle(to.broker, report.number)
+            raise
+        reports.settle(to.broker, report.number)
         if answer.mark != self._addresses.mark:
             await self._routes.learn()
         elsewhere = answer.home != self.home or (answer.home_alive and to.broker != self.home)
-        if elsewhere and to is self._base.wire:
-            self._start(self._change_home(answer.home))
-        self._routes.told(answer.stale)
-        at_it = self._introducing is not None and not self._introducing.done()
-        if not (answer.known or at_it or self._closing) and to is self._base.wire:
-            self._introducing = self._start(self._introduce())
+        if elsewhere and to is self._base.wire and not self._home.changing:
+            self._start(self._home.change(answer.home))
+        self._routes.follow_all(answer.stale)
+        if not (answer.known or self._closing) and to is self._base.wire:
+            self._background.start_once(self._introduce)
 
     async def _on_error(self, error: Exception) -> None:
         slow = getattr(error, "sub", None)

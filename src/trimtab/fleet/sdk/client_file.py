@@ -16,7 +16,7 @@ _HINT: Final = "start a fleet with trimtab up, or copy the file from the fleet's
 
 
 def fleet_home() -> Path:
-    """Where this machine's fleet keeps its files: $TRIMTAB_HOME, else .trimtab in the current folder."""
+    """The folder of this machine's fleet: $TRIMTAB_HOME, else .trimtab in the current folder."""
     return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME)
 
 
@@ -29,8 +29,8 @@ def read(fleet: str | Path | None) -> dict[str, Any]:
         path = path / CLIENT_FILE
     content = read_secret(path, _HINT)
     brokers = content.get("brokers")
-    good = isinstance(brokers, dict) and all(_are_urls(urls) for urls in brokers.values())
-    if not good or not all(isinstance(content.get(key), str) for key in ("user", "password")):
+    well_formed = isinstance(brokers, dict) and all(_are_urls(urls) for urls in brokers.values())
+    if not well_formed or not all(isinstance(content.get(key), str) for key in ("user", "password")):
         raise BadInput(f"{path} is not a client file: {_HINT}")
     return content
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from trimtab.fleet import tasks
+from trimtab.fleet.sdk import callbacks
 from trimtab.observe.report import TopicReport
 
 if TYPE_CHECKING:
@@ -34,13 +35,11 @@ class Delivery(ABC):
         self.errors = 0  # exceptions raised by the callback
         self._callback = callback
         self._catchup = catchup
-        self._waits = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
-            getattr(callback, "__call__", None)  # noqa: B004  # an object with an async __call__
-        )
         self._turn = asyncio.Lock()  # held while a message is delivered: one at a time
+        self._later = tasks.Background(f"topic {topic}", log)  # deliveries that nobody waits for
         self._bytes = 0
         self._delays: list[float] = []  # since the last report
-        self._told = (0, 0)  # messages and bytes counted in all reports so far
+        self._reported = (0, 0)  # messages and bytes counted in all reports so far
 
     @property
     def missed(self) -> int:
@@ -69,6 +68,18 @@ class Delivery(ABC):
     async def leave_all(self) -> None:
         """Stop receiving from all brokers."""
 
+    async def finish(self) -> None:
+        """Stop receiving from all brokers, and deliver what has arrived."""
+        try:
+            await self.leave_all()
+            await self._last()
+        finally:
+            await self._later.end()
+
+    @abstractmethod
+    async def _last(self) -> None:
+        """Wait for the deliveries that nobody waits for."""
+
     @abstractmethod
     def lost(self, broker: str) -> None:
         """The connection to this broker is lost for good."""
@@ -81,8 +92,8 @@ class Delivery(ABC):
         """nats-py has dropped a message because too many are pending."""
 
     @abstractmethod
-    async def tick(self) -> None:
-        """Called a few times a second."""
+    def tick(self) -> None:
+        """Called a few times a second. It never waits for the callback: the same timer detects a lost home."""
 
     # Shared by the subclasses.
 
@@ -91,23 +102,16 @@ class Delivery(ABC):
         self.received += 1
         self._bytes += len(message.data)
         self._delays.append(time.time() - message.sent_at)
-        try:
-            if self._waits:
-                await self._callback(message)  # type: ignore[misc]
-            else:
-                self._callback(message)
-        except Exception:
-            self.errors += 1
-            log.exception(
-                "the callback of topic %s failed on message %d of %s", self.topic, message.seq, message.publisher
-            )
-            return False
-        return True
+        of = "topic %s failed on message %d of %s"
+        if await callbacks.call(self._callback, (message,), of, self.topic, message.seq, message.publisher):
+            return True
+        self.errors += 1
+        return False
 
     def take_report(self) -> TopicReport:
         """The report of messages delivered since the last call."""
         delays, self._delays = self._delays, []
-        report = TopicReport(out_msgs=self.received - self._told[0], out_bytes=self._bytes - self._told[1])
-        self._told = (self.received, self._bytes)
+        report = TopicReport(out_msgs=self.received - self._reported[0], out_bytes=self._bytes - self._reported[1])
+        self._reported = (self.received, self._bytes)
         report.latency.add_many([delay for delay in delays if delay >= 0.0])  # without NaN and clock errors
         return report

@@ -49,7 +49,7 @@ class Outbox:
         self._nats: Nats | None = None
         self._subject = ""
         self._inbox = ""
-        self._aims = 0  # number of changes of the aim; an acknowledgement names the aim that it answers
+        self._aim_number = 0  # number of changes of the aim; an acknowledgement names the aim that it answers
         self._numbers = itertools.count()
         self._entries: dict[int, _Entry] = {}  # in the order of publication
         self._aimed = asyncio.Event()  # set when the aim has changed and all entries must be sent again
@@ -79,7 +79,7 @@ class Outbox:
             self._nats, self._inbox = nats, ""
         self._subject = subject
         self._next = None
-        self._aims += 1
+        self._aim_number += 1
         self._aimed.set()
         self._wake.set()
 
@@ -114,7 +114,7 @@ class Outbox:
         nats = self._nats
         if nats is None or not self._inbox:
             return
-        reply = f"{self._inbox}.{self._aims}-{number}"
+        reply = f"{self._inbox}.{self._aim_number}-{number}"
         with contextlib.suppress(Exception):  # without an acknowledgement the message is sent again
             await nats.publish(self._subject, entry.data, reply, headers={MESSAGE_ID: entry.stamp})
 
@@ -150,15 +150,15 @@ class Outbox:
     async def _listen(self, nats: Nats) -> None:
         inbox = nats.new_inbox()
         with contextlib.suppress(Exception):
-            await nats.subscribe(f"{inbox}.*", cb=self._answered)
+            await nats.subscribe(f"{inbox}.*", cb=self._on_acknowledgement)
             if nats is self._nats:
                 self._inbox = inbox
 
-    async def _answered(self, raw: Msg) -> None:
+    async def _on_acknowledgement(self, raw: Msg) -> None:
         aim, number = map(int, raw.subject.rsplit(".", 1)[1].split("-"))
         refused = (raw.headers or {}).get("Status") == "503" or (raw.data and "error" in json.loads(raw.data))
         if refused:
-            if aim == self._aims:
+            if aim == self._aim_number:
                 self._careful = self._refused = True
                 self._wake.set()
             return
@@ -167,6 +167,6 @@ class Outbox:
             entry.stored.set_result(None)
         if self._next is not None and next(iter(self._entries), self._next[1] + 1) > self._next[1]:
             self._take_aim(self._next[0], self._subject)
-        elif self._careful and aim == self._aims:
+        elif self._careful and aim == self._aim_number:
             self._careful = False
             await self._transmit_all()

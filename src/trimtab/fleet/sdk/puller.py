@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import nats.errors
 
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import names
+from trimtab.fleet.protocol import names, subjects, wire
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,8 +39,8 @@ class Puller:
     ) -> None:
         self.broker = broker
         self.connection = connection
-        self._next = f"$JS.{broker}.API.CONSUMER.MSG.NEXT.{names.stream(topic)}.{durable}"
-        self._info = f"$JS.{broker}.API.CONSUMER.INFO.{names.stream(topic)}.{durable}"
+        self._next = subjects.next_message(broker, names.stream(topic), durable)
+        self._info = subjects.consumer_info(broker, names.stream(topic), durable)
         self._receive = receive
         self._sure = False  # whether the consumer is known to exist; a request to a missing one gets no answer
         self._finishing = self._abandoned = False
@@ -67,7 +67,7 @@ class Puller:
                     request.end()
                     await asyncio.sleep(AGAIN_S)
                     continue
-                if not request.heard:  # the request may have arrived before the consumer existed, and is lost then
+                if not request.replied:  # the request may have arrived before the consumer existed, and is lost then
                     request = await self._ask()
             await request.ended(EXPIRES_S / 2)  # so the next request reaches the broker before this one ends
         await asyncio.gather(*(request.ended() for request in self._requests))
@@ -75,11 +75,11 @@ class Puller:
             await request.close()
 
     async def _ask(self) -> _Request:
-        for over in [each for each in self._requests if each.over]:
-            self._sure &= over.answered
-            self._requests.discard(over)
-            await over.close()
-        request = _Request(self.connection, self._came)
+        for ended in [request for request in self._requests if request.over]:
+            self._sure &= ended.answered
+            self._requests.discard(ended)
+            await ended.close()
+        request = _Request(self.connection, self._on_message)
         self._requests.add(request)
         with contextlib.suppress(Exception):  # the broker is unreachable; the loop sends another request
             await request.start(self._next)
@@ -92,7 +92,7 @@ class Puller:
             return False
         return "error" not in json.loads(reply.data)
 
-    async def _came(self, raw: Msg) -> None:
+    async def _on_message(self, raw: Msg) -> None:
         if not self._abandoned:
             await self._receive(raw)
 
@@ -101,7 +101,7 @@ class _Request:
     """One request for messages. It has its own inbox, so that the status message that ends it belongs to it alone."""
 
     def __init__(self, connection: Nats, receive: Callable[[Msg], Awaitable[None]]) -> None:
-        self.heard = False  # whether any reply has arrived
+        self.replied = False  # whether any reply has arrived
         self.answered = False  # whether the request ended normally
         self._connection = connection
         self._receive = receive
@@ -112,7 +112,7 @@ class _Request:
 
     async def start(self, subject: str) -> None:
         inbox = self._connection.new_inbox()
-        self._subscription = await self._connection.subscribe(inbox, cb=self._came)
+        self._subscription = await self._connection.subscribe(inbox, cb=self._on_message)
         wanted = {"batch": BATCH, "expires": int(EXPIRES_S * 1e9)}
         await self._connection.publish(subject, json.dumps(wanted).encode(), inbox)
 
@@ -130,11 +130,11 @@ class _Request:
 
     async def close(self) -> None:
         if self._subscription is not None:
-            with contextlib.suppress(Exception):  # not unsubscribe(), which would cut off the callback
-                await self._subscription.drain()
+            await wire.unsubscribe([self._subscription])
+            await wire.handled([self._subscription])
 
-    async def _came(self, raw: Msg) -> None:
-        self.heard = True
+    async def _on_message(self, raw: Msg) -> None:
+        self.replied = True
         headers = raw.headers or {}
         status = headers.get("Status")
         if status is not None and not raw.data and "Nats-Msg-Id" not in headers:

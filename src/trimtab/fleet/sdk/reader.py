@@ -76,11 +76,18 @@ class Reader(Delivery):
         if old is not None:
             old.abandon()
 
-    async def tick(self) -> None:
+    def tick(self) -> None:
         if self._catchup.holds:
-            async with self._turn:
-                for message in self._catchup.overdue(time.monotonic()):
-                    await self._give(message)  # type: ignore[arg-type]
+            self._later.start_once(self._give_overdue)
+
+    async def _give_overdue(self) -> None:
+        async with self._turn:
+            for message in self._catchup.overdue(time.monotonic()):
+                await self._give(message)  # type: ignore[arg-type]
+
+    async def _last(self) -> None:
+        async with self._turn:
+            pass  # a message that waits behind a gap is not acknowledged, so it comes again
 
     async def _accept(self, raw: Msg) -> None:
         plain = identified(self.topic, raw.data, "", raw.headers)  # the reply subject is for acknowledgements

@@ -9,9 +9,7 @@ several messages, which are joined (``assembly``); its sequence number is the hi
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
-import logging
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from trimtab.fleet.protocol import coding, names, subjects
 from trimtab.fleet.protocol.hub_verbs import ResultRecord
 from trimtab.fleet.protocol.message import places
+from trimtab.fleet.protocol.streams import RESULTS
+from trimtab.fleet.sdk import callbacks
 from trimtab.fleet.sdk.assembly import Assembly, Part
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     Callback = Callable[["Result"], Awaitable[None] | None]
 
-log = logging.getLogger("trimtab.client")
-FETCH: Final = f"$JS.{names.HUB}.API.DIRECT.GET.results"
+FETCH: Final = subjects.direct_get(names.HUB, RESULTS)
 FETCH_S: Final = 2.0
 WAITING: Final = 1_000  # results buffered for an iterating application; further ones stay at the hub meanwhile
 
@@ -76,12 +75,8 @@ class ChannelSubscription:
             self._line.append(result)
             self._news.set()
             return
-        try:
-            done = self._callback(result)
-            if inspect.isawaitable(done):
-                await done
-        except Exception:
-            log.exception("the callback of channel %s failed on execution %d", self.channel, result.execution)
+        of = "channel %s failed on execution %d"
+        await callbacks.call(self._callback, (result,), of, self.channel, result.execution)
 
     def end(self) -> None:
         self._ended = True
@@ -118,7 +113,7 @@ class Followed:
     def stored_as(self) -> str:
         return subjects.result(self.channel, self.id)
 
-    async def came(self, raw: Msg, nats: Nats) -> None:
+    async def receive(self, raw: Msg, nats: Nats) -> None:
         """Handle a message that the hub has stored and republished."""
         seq, before = places(raw.headers)
         async with self._turn:
@@ -150,10 +145,10 @@ class Followed:
 
     async def _deliver(self, part: Part, nats: Nats) -> None:
         earlier = await self._earlier(part, nats) if self._assembly.lacks_earlier(part) else []
-        for each in self._assembly.add(part, earlier):
+        for assembled in self._assembly.add(part, earlier):
             result = Result(
-                self.channel, self.id, each.execution, each.at, each.rows, each.seq, each.part, each.parts,
-                each.left_out, each.reason,
+                self.channel, self.id, assembled.execution, assembled.at, assembled.rows, assembled.seq,
+                assembled.part, assembled.parts, assembled.left_out, assembled.reason,
             )  # fmt: skip
             for taker in list(self.takers):
                 await taker.take(result)
@@ -161,10 +156,10 @@ class Followed:
 
     async def _earlier(self, part: Part, nats: Nats) -> list[Part]:
         """Parts of the same result that were stored before this client, or this run of it, subscribed."""
-        found: list[Part] = []
+        parts: list[Part] = []
         earlier = await self._next(nats, part.after)
         while earlier is not None and earlier.seq < part.seq:
             if earlier.result == part.result:
-                found.append(earlier)
+                parts.append(earlier)
             earlier = await self._next(nats, earlier.seq)
-        return found
+        return parts

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.protocol.agent_verbs import Role
     from trimtab.fleet.protocol.entries import Topic
+    from trimtab.fleet.sdk.base import BaseSubscription
     from trimtab.fleet.sdk.delivery import Delivery
+    from trimtab.fleet.sdk.turnstile import Turnstile
     from trimtab.fleet.sdk.wires import Wire
 
 
@@ -31,12 +33,17 @@ class Route:
         self.use = use  # this route's user token of the wire; the wire stays open while it has users
         self.leaving: list[str] = []  # former brokers whose link is not closed yet
         self.subject = ""
-        self.publishing = False
+        self.gate: Turnstile | None = None  # of the publisher; None before the first message
+        self.changes: BaseSubscription | None = None  # to changes of this route
         self.subscriptions: list[Delivery] = []
         self.outbox = Outbox(topic, start) if topic.persistent else None
         self.sent_msgs = 0
         self.sent_bytes = 0
         self.moving = asyncio.Lock()
+
+    @property
+    def publishing(self) -> bool:
+        return self.gate is not None
 
     def aim(self) -> None:
         """Publish over the route's current broker and connection from now on."""
@@ -51,13 +58,13 @@ class Route:
 
     @property
     def live(self) -> list[Subscription]:
-        return [each for each in self.subscriptions if isinstance(each, Subscription)]
+        return [delivery for delivery in self.subscriptions if isinstance(delivery, Subscription)]
 
     @property
     def readers(self) -> list[Reader]:
-        return [each for each in self.subscriptions if isinstance(each, Reader)]
+        return [delivery for delivery in self.subscriptions if isinstance(delivery, Reader)]
 
-    def changes(self, client: str) -> str:
+    def changed_by(self, client: str) -> str:
         """The subject of registry changes that change this route, except changes of the client's home.
 
         The client always listens for changes of its home.

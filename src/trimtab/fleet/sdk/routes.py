@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+import logging
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 import nats.errors
 
@@ -23,6 +25,7 @@ from trimtab.fleet.protocol.agent_verbs import (
 )
 from trimtab.fleet.protocol.entries import Change, LinkEntry, Topic
 from trimtab.fleet.sdk.reader import Reader
+from trimtab.fleet.sdk.reports import Reports
 from trimtab.fleet.sdk.route import Route
 from trimtab.fleet.sdk.turnstile import Turnstile
 from trimtab.observe.report import TopicReport
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from trimtab.fleet.sdk.delivery import Delivery
     from trimtab.fleet.sdk.wires import Wire, Wires
 
+log = logging.getLogger("trimtab.client")
+LEARN_S: Final = 1.0  # limit for the addresses of the brokers; a report waits for them
+
 
 class Routes:
     """The routes by topic. ``start`` runs a coroutine as a background task."""
@@ -45,8 +51,10 @@ class Routes:
         self._base = base
         self._start = start
         self._by_topic: dict[str, Route] = {}
-        self._opening: dict[str, asyncio.Lock] = {}
-        self._gates: dict[str, Turnstile] = {}  # by topic; publishers wait while the gate is closed
+        # By topic. Only the users of a lock or a gate keep it alive, so a topic that cannot be opened leaves nothing.
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._gates: WeakValueDictionary[str, Turnstile] = WeakValueDictionary()
+        self.reports = Reports()
         self.moves = 0  # number of times that a route changed while in use
 
     def get(self, topic: str) -> Route | None:
@@ -58,51 +66,61 @@ class Routes:
     @property
     def deliveries(self) -> list[Delivery]:
         """The deliveries of all subscriptions."""
-        return [each for route in self._by_topic.values() for each in route.subscriptions]
+        return [delivery for route in self._by_topic.values() for delivery in route.subscriptions]
 
     # Opening and closing.
 
     def ready(self, topic: str) -> Route | None:
         """The route, if a message may be published on it right now."""
         route = self._by_topic.get(topic)
-        return route if route is not None and route.publishing and not self._gates[topic].busy else None
+        return route if route is not None and route.gate is not None and not route.gate.busy else None
 
     async def to_publish(self, topic: str) -> Route:
         """Wait for this message's turn, open the route for publishing if needed, and return it."""
-        gate = self._gates.get(topic)
-        if gate is not None and gate.busy:
+        gate = self._gates.setdefault(names.topic_name(topic), Turnstile())
+        if gate.busy:
             await gate.enter()
         route = self._by_topic.get(topic)
         if route is not None and route.publishing:
             return route
-        gate = self._gates.setdefault(names.topic_name(topic), Turnstile())
         gate.close()  # messages published meanwhile wait for their turn
         try:
-            route = await self._open(topic)
-            async with route.moving:
-                if not route.publishing:
-                    await route.wire.ask(OpenLink(self._client, topic, "pub"))
-                    route.aim()
-                    route.publishing = True
-            return route
+            while True:
+                route = await self._open(topic)
+                async with route.moving:
+                    if not self._is_current(route):
+                        continue  # closed while this task waited for its lock
+                    if not route.publishing:
+                        await route.wire.ask(OpenLink(self._client, topic, "pub"))
+                        route.aim()
+                        route.gate = gate
+                    return route
         finally:
             gate.open()
 
     async def subscribe(self, subscription: Delivery) -> None:
         topic = subscription.topic
         try:
-            route = await self._open(topic)
-            async with route.moving:
-                if isinstance(subscription, Reader):
-                    await route.wire.ask(MakeReader(self._client, topic, subscription.durable))
-                await subscription.listen(route.broker, route.wire.nats)
-                await route.wire.ask(OpenLink(self._client, topic, "sub"))
-                subscription.joined(route.broker)
-                route.subscriptions.append(subscription)
+            added = False
+            while not added:
+                route = await self._open(topic)
+                async with route.moving:
+                    added = self._is_current(route)  # or the route was closed while this task waited for its lock
+                    if added:
+                        await self._add(subscription, route)
         except BaseException:
             await subscription.leave_all()
             await self._forget(topic)
             raise
+
+    async def _add(self, subscription: Delivery, route: Route) -> None:
+        topic = subscription.topic
+        if isinstance(subscription, Reader):
+            await route.wire.ask(MakeReader(self._client, topic, subscription.durable))
+        await subscription.listen(route.broker, route.wire.nats)
+        await route.wire.ask(OpenLink(self._client, topic, "sub"))
+        subscription.joined(route.broker)
+        route.subscriptions.append(subscription)
 
     async def unsubscribe(self, subscription: Delivery) -> None:
         route = self._by_topic.get(subscription.topic)
@@ -121,33 +139,46 @@ class Routes:
         async with self._opening.setdefault(topic, asyncio.Lock()):
             route = self._by_topic.get(topic)
             if route is None:
-                found, use = await self._base.wire.ask(FindRoute(self._client, topic)), object()
-                self._wires.addresses.add(found.broker, found.urls)
-                to = await self._wires.to(found.broker, use)
-                route = Route(found.topic, found.broker, to, use, self._start)
-                await self._listen_for_changes(route)
+                answer, use = await self._base.wire.ask(FindRoute(self._client, topic)), object()
+                self._wires.addresses.add(answer.broker, answer.urls)
+                to = await self._wires.to(answer.broker, use)
+                route = Route(answer.topic, answer.broker, to, use, self._start)
+                try:
+                    await self._listen_for_changes(route)
+                except BaseException:
+                    await self._wires.let_go(to, use)
+                    raise
                 self._by_topic[topic] = route
             return route
+
+    def _is_current(self, route: Route) -> bool:
+        """Whether the route is in use; a closed one is neither reported nor moved."""
+        return self._by_topic.get(route.topic.name) is route
 
     async def _forget(self, topic: str) -> None:
         """Close the route if it has neither a publisher nor a subscription."""
         route = self._by_topic.get(topic)
-        if route is not None and not route.subscriptions and not route.publishing:
-            del self._by_topic[topic]
-            await self._base.stop_hearing(route.changes(self._client))
-            await self._wires.let_go(route.wire, route.use)
+        if route is None:
+            return
+        async with route.moving:  # another task may be about to add a subscription
+            if self._is_current(route) and not route.subscriptions and not route.publishing:
+                del self._by_topic[topic]
+                if route.changes is not None:
+                    await self._base.unsubscribe(route.changes)
+                await self._wires.let_go(route.wire, route.use)
 
     async def _end(self, route: Route) -> None:
         """Close the route of a deleted topic, with its outbox and its subscriptions."""
         topic = route.topic.name
         async with route.moving:
-            if self._by_topic.get(topic) is not route:
+            if not self._is_current(route):
                 return
             del self._by_topic[topic]
             if route.outbox is not None:
                 route.outbox.end(BadInput(f"topic '{topic}' was deleted"))
-            await self._base.stop_hearing(route.changes(self._client))
-            await asyncio.gather(*(each.leave_all() for each in route.subscriptions), return_exceptions=True)
+            if route.changes is not None:
+                await self._base.unsubscribe(route.changes)
+            await asyncio.gather(*(delivery.leave_all() for delivery in route.subscriptions), return_exceptions=True)
             await self._wires.let_go(route.wire, route.use)
 
     # Following.
@@ -162,7 +193,7 @@ class Routes:
             elif isinstance(entry, Topic | LinkEntry) and route.topic.unit != "client" and entry.broker:
                 self._start(self.follow(route, entry.broker))
 
-        await self._base.hear(route.changes(self._client), changed)
+        route.changes = await self._base.subscribe(route.changed_by(self._client), changed)
 
     async def follow_home(self, broker: str) -> None:
         """Move the routes of all topics placed by client to ``broker``."""
@@ -171,7 +202,7 @@ class Routes:
     async def follow(self, route: Route, broker: str) -> None:
         """Move a route, make before break: open the new one, wait until the old one is empty, close the old one."""
         async with route.moving:
-            if route.broker == broker or self._by_topic.get(route.topic.name) is not route:
+            if route.broker == broker or not self._is_current(route):
                 return
             topic, old, left, used = route.topic.name, route.wire, route.broker, route.use
             # The store has moved already. Until the new connection is open, the connection to the home reaches it too.
@@ -200,18 +231,18 @@ class Routes:
                 reason = f"client '{self._client}' cannot reach '{broker}': {error}"
                 await old.tell(RefuseMove(self._client, topic, reason))
                 return
-            at_processor = route.publishing and route.topic.processor and route.topic.unit != "topic"
-            if at_processor and old.nats.is_connected:
+            gate = route.gate
+            if gate and route.topic.processor and route.topic.unit != "topic" and old.nats.is_connected:
                 # Messages sent to the old broker must be processed before those sent to the new one. A dead broker
                 # processes nothing more, and publishers would wait for its answer in vain.
-                self._gates[topic].close()
-                with contextlib.suppress(BadInput, Unreachable):  # an unreachable broker processes nothing more
+                gate.close()
+                with contextlib.suppress(BadInput, nats.errors.Error, OSError):
                     await old.ask(FlushTopic(self._client, topic))
             route.broker, route.wire, route.use = broker, new, use
             route.leaving.append(left)
             route.aim()
-            if topic in self._gates:
-                self._gates[topic].open()
+            if gate is not None:
+                gate.open()
             self.moves += 1
             if route.live:
                 await old.emptied(new, peers)
@@ -233,39 +264,57 @@ class Routes:
     async def learn(self) -> None:
         """Fetch the current addresses of the brokers."""
         with contextlib.suppress(BadInput, Unreachable):  # the next report shows whether addresses are out of date
-            self._wires.addresses.learn(await self._base.wire.ask(GetBrokers()))
+            self._wires.addresses.learn(await self._base.wire.ask(GetBrokers(), LEARN_S))
 
     async def mend(self) -> None:
         """Open a new connection for every route whose connection is lost for good."""
         for route in self:
             if self._wires.is_gone(route.wire) and not route.moving.locked():
                 async with route.moving:
-                    with contextlib.suppress(Unreachable):  # tried again at the next report
-                        use = object()
-                        route.wire, route.use = await self._wires.to(route.broker, use), use
-                        for subscription in route.subscriptions:
-                            subscription.lost(route.broker)
-                            await subscription.listen(route.broker, route.wire.nats)
-                        route.aim()
+                    try:
+                        if self._is_current(route):
+                            await self._reconnect(route)
+                    except (BadInput, nats.errors.Error, OSError) as error:  # tried again at the next report
+                        level = logging.DEBUG if isinstance(error, Unreachable) else logging.WARNING
+                        log.log(level, "client %s: topic %s: %r", self._client, route.topic.name, error)
+
+    async def _reconnect(self, route: Route) -> None:
+        use = object()
+        new = await self._wires.to(route.broker, use)
+        try:
+            for subscription in route.subscriptions:
+                subscription.lost(route.broker)
+                await subscription.listen(route.broker, new.nats)
+        except BaseException:
+            await self._wires.let_go(new, use)
+            raise
+        route.wire, route.use = new, use
+        route.aim()
 
     # Reporting.
 
     def report(self, broker: str, home: str, *, leaves: bool) -> ReportClient:
-        """The report to a broker: traffic on its routes since the last report, links, and current routes."""
+        """The report to a broker: traffic on its routes, links, and current routes."""
+        number, topics = self.reports.next(broker, lambda: self._take_counts(broker))
+        links = {} if leaves else {r.topic.name: r.roles for r in self if broker in (r.broker, *r.leaving)}
+        routes = {r.topic.name: r.broker for r in self if r.broker == broker and not r.moving.locked()}
+        return ReportClient(self._client, home, topics, links, routes, leaves, self.reports.run, number)
+
+    def _take_counts(self, broker: str) -> dict[str, TopicReport]:
+        """The traffic on the routes to a broker since the last call, by topic."""
         topics: dict[str, TopicReport] = {}
-        here = [route for route in self if route.broker == broker]
-        for route in here:
+        for route in self:
+            if route.broker != broker:
+                continue
             report = TopicReport(in_msgs=route.sent_msgs, in_bytes=route.sent_bytes)
             route.sent_msgs = route.sent_bytes = 0
             for subscription in route.subscriptions:
                 report.add(subscription.take_report())
             if report:
                 topics[route.topic.name] = report
-        links = {} if leaves else {r.topic.name: r.roles for r in self if broker in (r.broker, *r.leaving)}
-        routes = {route.topic.name: route.broker for route in here if not route.moving.locked()}
-        return ReportClient(self._client, home, topics, links, routes, leaves)
+        return topics
 
-    def told(self, stale: dict[str, FoundRoute]) -> None:
+    def follow_all(self, stale: dict[str, FoundRoute]) -> None:
         """Follow the new routes that the reply to a report lists."""
         for topic, better in stale.items():
             if (route := self._by_topic.get(topic)) is not None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from trimtab.fleet import tasks
-from trimtab.fleet.protocol import subjects
+from trimtab.fleet.protocol import subjects, wire
 from trimtab.fleet.protocol.message import Message, identified
 from trimtab.fleet.sdk.delivery import Delivery
 from trimtab.migrate.catchup import Catchup, Seen
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from trimtab.fleet.protocol.message import Message
     from trimtab.fleet.sdk.delivery import Callback
 
-log = logging.getLogger("trimtab.client")
 PENDING_MESSAGES: Final = 65_536  # default limit of messages that wait for a slow callback
 PENDING_BYTES: Final = 64 * 1024 * 1024  # limit of their bytes
 
@@ -36,7 +33,7 @@ class Subscription(Delivery):
         super().__init__(topic, callback, Catchup())
         self.history: deque[tuple[float, str, bool]] = deque(maxlen=64)  # event loop time, broker, True if joined
         self._pending = pending
-        self._later = tasks.Background(f"topic {topic}", log)
+        self._ready: deque[Message] = deque()  # messages in the order of delivery, for the callback to take
         self._results = Seen()  # messages whose processor result was delivered
         self._on: dict[str, NatsSubscription] = {}  # by broker; two during a move
         self._leaving: set[NatsSubscription] = set()  # subscriptions that are being drained
@@ -58,9 +55,8 @@ class Subscription(Delivery):
         self.history.append((asyncio.get_running_loop().time(), broker, False))
         self._leaving.add(subscription)
         try:
-            await subscription.drain()
-        except Exception as error:  # the broker is gone, and the subscription with it
-            log.debug("leaving %s: %s", broker, error)
+            await wire.unsubscribe([subscription])
+            await wire.handled([subscription])
         finally:
             self._leaving.discard(subscription)
 
@@ -72,20 +68,14 @@ class Subscription(Delivery):
         self._on.pop(broker, None)
 
     def owns(self, subscription: object) -> bool:
-        return any(each is subscription for each in (*self._on.values(), *self._leaving))
+        return any(open_ is subscription for open_ in (*self._on.values(), *self._leaving))
 
     async def _receive(self, raw: Msg) -> None:
         message = identified(self.topic, raw.data, raw.reply, raw.headers)
         ready = self._catchup.accept(message, time.monotonic())
-        if len(ready) == 1 and message.origin is message.source:  # the usual case, inlined for speed
-            if self._waits:
-                async with self._turn:
-                    await self._call(ready[0])
-            else:
-                await self._call(ready[0])
-        elif ready:
-            if message.origin is not message.source:
-                ready = [each for each in ready if self._is_new(each)]
+        if message.origin is not message.source:
+            ready = [result for result in ready if self._is_new(result)]
+        if ready:
             await self._deliver(ready)
 
     def _is_new(self, result: Message) -> bool:
@@ -98,23 +88,38 @@ class Subscription(Delivery):
         self._catchup.duplicates += 1
         return False
 
-    async def tick(self) -> None:
+    def tick(self) -> None:
         """Give up gaps that are too old, unless the missing messages may already wait in nats-py's queues."""
-        waiting = any(each.pending_msgs for each in (*self._on.values(), *self._leaving))
+        waiting = any(subscription.pending_msgs for subscription in (*self._on.values(), *self._leaving))
         if self._catchup.holds and not waiting:
             late: list[Any] = self._catchup.overdue(time.monotonic())
-            await self._deliver([each for each in late if each.origin is each.source or self._is_new(each)])
+            self._deliver_later(
+                [message for message in late if message.origin is message.source or self._is_new(message)]
+            )
 
     async def drop(self, raw: Any) -> None:
         """Count the dropped message as received, so that later messages do not wait for it."""
         self.dropped += 1
         dropped = identified(self.topic, b"", raw.reply, None)
         if dropped.source:
-            ready = self._catchup.skip(dropped.source, dropped.number, time.monotonic())
-            if ready:  # in a task: this runs in the connection's reader, and the callback is slow
-                self._later.start(self._deliver(ready))
+            # Not awaited: this runs in the connection's reader, and the callback is slow.
+            self._deliver_later(self._catchup.skip(dropped.source, dropped.number, time.monotonic()))
 
     async def _deliver(self, messages: Sequence[Any]) -> None:
+        """Return when these messages and all before them are delivered.
+
+        The order of delivery is the order of these calls, not that of the tasks that are first to run: messages take
+        their places before anything is awaited.
+        """
+        self._ready.extend(messages)
         async with self._turn:
-            for message in messages:
-                await self._call(message)
+            while self._ready:
+                await self._call(self._ready.popleft())
+
+    def _deliver_later(self, messages: Sequence[Any]) -> None:
+        if messages:
+            self._ready.extend(messages)
+            self._later.start(self._deliver(()))
+
+    async def _last(self) -> None:
+        await self._deliver(())

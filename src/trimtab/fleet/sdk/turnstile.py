@@ -8,7 +8,7 @@ import asyncio
 class Turnstile:
     """The gate. Callers must await ``enter`` only while ``busy`` is true, which is rare."""
 
-    __slots__ = ("_closed", "_queue", "_waiting", "busy")
+    __slots__ = ("__weakref__", "_closed", "_queue", "_waiting", "busy")
 
     def __init__(self, *, closed: bool = False) -> None:
         self.busy = closed
@@ -22,8 +22,8 @@ class Turnstile:
     def open(self) -> None:
         """Let all waiting publishers pass, in order and ahead of new ones."""
         self._closed = False
-        for each in self._queue:
-            _go(each)
+        for turn in self._queue:
+            _go(turn)
         self._queue.clear()
         self.busy = self._waiting > 0
 

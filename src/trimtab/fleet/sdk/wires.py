@@ -116,31 +116,31 @@ class Wires:
     async def to(self, broker: str, user: object, wait_s: float = CONNECT_S) -> Wire:
         """The connection to ``broker``, opened if needed. It stays open until ``user`` calls ``let_go``."""
         async with self._opening.setdefault(broker, asyncio.Lock()):
-            known = self._open.get(broker)
-            if known is None or self.is_gone(known):
+            opened = self._open.get(broker)
+            if opened is None or self.is_gone(opened):
                 urls = self.addresses[broker]
                 if not urls:
                     raise Unreachable(f"no address of broker '{broker}' is known")
-                if known is not None:
-                    await wire.close(known.nats)
-                known = Wire(self._client, broker, await self._connect(urls, wait_s), urls)
-                await known.open()
-                self._open[broker] = known
-            known.users.add(user)
-            return known
+                if opened is not None:
+                    await wire.close(opened.nats)
+                opened = Wire(self._client, broker, await self._connect(urls, wait_s), urls)
+                await opened.open()
+                self._open[broker] = opened
+            opened.users.add(user)
+            return opened
 
     def get(self, broker: str) -> Wire | None:
         """The connection to ``broker``, if there is one."""
         return self._open.get(broker)
 
-    def is_gone(self, known: Wire) -> bool:
+    def is_gone(self, opened: Wire) -> bool:
         """Whether a connection is lost for good.
 
         nats-py closes a connection for good on some errors of a restarting server. A server may also have restarted
         at another address.
         """
-        elsewhere = self.addresses[known.broker] not in ([], known.urls)
-        return known.nats.is_closed or (elsewhere and not known.nats.is_connected)
+        elsewhere = self.addresses[opened.broker] not in ([], opened.urls)
+        return opened.nats.is_closed or (elsewhere and not opened.nats.is_connected)
 
     async def _connect(self, urls: list[str], wait_s: float = CONNECT_S) -> Nats:
         user, password, ca = self._login
@@ -155,8 +155,8 @@ class Wires:
                 await _close(old)
 
     async def close(self) -> None:
-        for each in list(self._open.values()):
-            await _close(each)
+        for opened in list(self._open.values()):
+            await _close(opened)
         self._open.clear()
 
     def __iter__(self) -> Iterator[Wire]:

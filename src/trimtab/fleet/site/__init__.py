@@ -1,1 +1,1 @@
-"""Starting things: configuration of nats-server, processes, credentials."""
+"""Starts the parts of a fleet on a machine: configuration of nats-server, processes, credentials."""

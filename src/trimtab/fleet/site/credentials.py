@@ -1,7 +1,7 @@
-"""Who may do what in a fleet: passwords made once per fleet, files that only their owner can read, TLS.
+"""Access to a fleet: passwords generated once per fleet, files that only their owner can read, TLS.
 
-There are four users. ``client`` publishes and subscribes; ``fleet`` (keeper, agents, the command line) does
-everything in the application account; ``system`` asks the servers about themselves; ``route`` joins servers.
+There are four users. ``client`` publishes and subscribes. ``fleet`` (keeper, agents, the command line) may do
+everything in the application account. ``system`` queries the servers. ``route`` connects servers to each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, Final
 from trimtab.errors import BadInput
 
 FLEET_FILE: Final = "fleet.json"  # all secrets: for the command line, and for brokers that join
-CLIENT_FILE: Final = "client.json"  # what an application needs
+REPLICA_FILE: Final = "replica.json"  # in a broker's folder: the registry as its agent has it
+CLIENT_FILE: Final = "client.json"  # addresses and password for applications
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A fleet's secrets, and where its hub is."""
+    """A fleet's secrets, and the addresses of its hub."""
 
     hub: str = ""  # nats://host:port
     hub_leaf: str = ""  # host:port for brokers
@@ -50,24 +51,24 @@ class Fleet:
 
     @classmethod
     def load(cls, path: Path) -> Fleet:
-        known = read_secret(path, "trimtab up or trimtab hub writes it")
-        tls = known.pop("tls", None)
+        content = read_secret(path, "trimtab up or trimtab hub writes it")
+        tls = content.pop("tls", None)
         try:
             secrets_of = {
-                name: str(known.pop(name)) for name in ("hub", "hub_leaf", "client", "fleet", "system", "route")
+                name: str(content.pop(name)) for name in ("hub", "hub_leaf", "client", "fleet", "system", "route")
             }
-            return cls(**secrets_of, **known, tls=Tls(**tls) if tls else None)
+            return cls(**secrets_of, **content, tls=Tls(**tls) if tls else None)
         except (TypeError, KeyError):
             raise BadInput(f"{path} is not a fleet file: trimtab up or trimtab hub writes one") from None
 
 
 def write_secret(path: Path, content: dict[str, Any]) -> None:
-    """As JSON; all or nothing, and never readable by others, not even for a moment."""
+    """Write JSON atomically to a file that only its owner can ever read."""
     write_private(path, json.dumps(content, indent=2).encode())
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """The same with bytes."""
+    """Write bytes atomically to a file that only its owner can ever read."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -95,7 +96,7 @@ def read_secret(path: Path, hint: str) -> dict[str, Any]:
 
 
 def client_context(ca: str | None) -> ssl.SSLContext | None:
-    """How a client checks a server's certificate."""
+    """The TLS context with which a client checks a server's certificate; None without TLS."""
     if not ca:
         return None
     try:
@@ -105,17 +106,17 @@ def client_context(ca: str | None) -> ssl.SSLContext | None:
 
 
 def make_tls(home: Path, hosts: list[str]) -> Tls:
-    """An authority of the fleet's own and a certificate for these hosts, in ``home/tls``; made if there is none."""
+    """The fleet's own authority and a certificate for these hosts, in ``home/tls``; generated unless still valid."""
     from cryptography import x509
 
     folder = home.resolve() / "tls"
-    made = Tls(*(str(folder / f"{name}.pem") for name in ("ca", "cert", "key")))
-    if all(Path(path).exists() for path in (made.ca, made.cert, made.key)):
-        old = x509.load_pem_x509_certificate(Path(made.cert).read_bytes())
+    tls = Tls(*(str(folder / f"{name}.pem") for name in ("ca", "cert", "key")))
+    if all(Path(path).exists() for path in (tls.ca, tls.cert, tls.key)):
+        old = x509.load_pem_x509_certificate(Path(tls.cert).read_bytes())
         names = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)
         if old.not_valid_after_utc > soon and all(_alternative(x509, host) in names for host in hosts):
-            return made
+            return tls
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -167,13 +168,13 @@ def make_tls(home: Path, hosts: list[str]) -> Tls:
     plain = serialization.NoEncryption()
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
     for path, content in (
-        (made.ca, authority.public_bytes(pem)),
-        (made.cert, certificate.public_bytes(pem)),
-        (made.key, private),
+        (tls.ca, authority.public_bytes(pem)),
+        (tls.cert, certificate.public_bytes(pem)),
+        (tls.key, private),
     ):
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(content)
-    return made
+    return tls
 
 
 def _alternative(x509: Any, host: str) -> Any:

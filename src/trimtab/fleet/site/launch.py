@@ -1,4 +1,4 @@
-"""Starts a fleet, or one part of it: files, ports, servers, agents, in the order they need each other."""
+"""Starts a fleet, or one part of it: files, ports, servers and agents, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -17,25 +17,35 @@ from trimtab.fleet.protocol import coding, names, wire
 from trimtab.fleet.protocol.admin_verbs import AddBroker, BrokerUrls, ForgetBroker, ListBrokers, RemoveBroker
 from trimtab.fleet.protocol.entries import BrokerEntry
 from trimtab.fleet.site import server
-from trimtab.fleet.site.credentials import CLIENT_FILE, FLEET_FILE, Fleet, Tls, make_tls, read_secret, write_secret
+from trimtab.fleet.site.credentials import (
+    CLIENT_FILE,
+    FLEET_FILE,
+    REPLICA_FILE,
+    Fleet,
+    Tls,
+    make_tls,
+    read_secret,
+    write_secret,
+)
 from trimtab.fleet.site.lock import lock
 from trimtab.fleet.site.processes import ControllerProcess, PipelineProcess, write_settings
 from trimtab.fleet.site.server import Address, Front, Store
 from trimtab.fleet.site.supervisor import Child, Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from pathlib import Path
 
     from trimtab.fleet.protocol.request import Done
 
 LOOPBACK: Final = "127.0.0.1"
 READY_S: Final = 20.0
+PIPELINE_S: Final = 600.0  # limit of the start of the data cluster; Spark needs a minute on a small machine
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A broker that was started: where it is."""
+    """A started broker with its addresses."""
 
     name: str
     front: Front
@@ -44,7 +54,7 @@ class Site:
 
 
 class Launch:
-    """A fleet's parts on this machine. ``home`` holds their files; leaving the context stops them all."""
+    """A fleet's parts on this machine. ``home`` contains their files. Leaving the context stops all parts."""
 
     def __init__(
         self, home: Path, *, host: str = LOOPBACK, tls: bool | Tls = False, area: str = "area", executors: int = 16,
@@ -53,7 +63,7 @@ class Launch:
     ) -> None:  # fmt: skip
         self.hub_settings = hub_settings or HubSettings()
         self.capacity = capacity or Capacity()  # of each broker that is started
-        self.home = home.resolve()  # its paths go into files that are read elsewhere
+        self.home = home.resolve()  # absolute, since processes with other working directories read its paths
         self.host = host
         self.area = area
         self.executors = executors
@@ -62,10 +72,11 @@ class Launch:
         self.fleet = Fleet()
         self._tls = tls
         self._binary = server.find_nats_server()
+        self._starting: set[str] = set()  # brokers whose start is not complete
         self._admin: Any = None
         self._others: dict[str, list[str]] = {}
         self._locks: dict[str, IO[str]] = {}
-        # A small machine is better served by several one-threaded servers than by threads that look for work.
+        # On a small machine, several servers of one thread each do better than threads that search for work.
         self._threads = str(max(1, (os.cpu_count() or 2) // 4))
 
     async def __aenter__(self) -> Launch:
@@ -86,8 +97,8 @@ class Launch:
         self._lock(names.HUB)
         chosen = [port and server.check_port(self.host, port), leaf_port and server.check_port(self.host, leaf_port)]
         free = iter(server.free_ports(self.host, 2))
-        client, leaf = (Address(self.host, each or next(free)) for each in chosen)
-        if (self.home / FLEET_FILE).exists():  # the same fleet again: its clients keep their files
+        client, leaf = (Address(self.host, number or next(free)) for number in chosen)
+        if (self.home / FLEET_FILE).exists():  # the same fleet again, so that clients can keep their files
             fleet = Fleet.load(self.home / FLEET_FILE)
         else:
             fleet = Fleet()
@@ -104,37 +115,48 @@ class Launch:
     def start_controller(
         self, name: str = "controller", *, paused: bool = False, settings: dict[str, Any] | None = None
     ) -> None:
-        """One that leads, or stands by, in a process of its own. Without ``settings``, those of trimtab.toml."""
+        """Start a controller in a process of its own; it leads or stands by. The default settings are those of
+        trimtab.toml."""
         self._process(name, "trimtab.control.process", ControllerProcess(str(self.home), settings, paused))
 
     async def start_pipeline(self, manifest: Path | None = None, spark: dict[str, str] | None = None) -> None:
-        """The data cluster, of an application if there is one, in a process of its own; returns when it serves.
+        """Start the data cluster, with the application of ``manifest`` if given; returns when it serves.
 
-        Without settings of ``spark``, it uses those of trimtab.toml.
+        A data cluster that does not start is ended.
+
+        It runs in a process of its own. The default settings of ``spark`` are those of trimtab.toml.
         """
         ready = self.home / "pipeline" / "ready"
         ready.unlink(missing_ok=True)
         application = str(manifest.resolve()) if manifest is not None else None
         self._process("pipeline", "trimtab.pipeline.process", PipelineProcess(str(self.home), application, spark))
         child = self.supervisor.find("pipeline")
-        while not ready.exists():
-            if child.restarts:
-                raise BadInput(f"the pipeline does not start: {child.tail()} ({child.log})")
-            await asyncio.sleep(0.1)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PIPELINE_S
+        try:
+            while not ready.exists():
+                if child.restarts:
+                    raise BadInput(f"the pipeline does not start: {child.tail()} ({child.log})")
+                if loop.time() > deadline:
+                    raise BadInput(f"the pipeline is not ready within {PIPELINE_S:g} s: {child.tail()} ({child.log})")
+                await asyncio.sleep(0.1)
+        except BaseException:
+            await self.supervisor.remove(child)
+            raise
 
     def join(self, path: Path) -> None:
-        """Be part of the fleet whose file this is."""
+        """Join the fleet of this fleet file."""
         self.fleet = Fleet.load(path)
 
     async def start_broker(
         self, name: str, *, port: int | None = None, routes: Sequence[str] | None = None, advertise: str = "",
         hub_leaf: str = "", stores: int = 1, mqtt_port: int | None = None, mesh_port: int | None = None,
     ) -> Site:  # fmt: skip
-        """A broker. ``routes`` are mesh addresses of others in its area; without, those the registry knows."""
+        """Start a broker. ``routes`` are mesh addresses of others in its area; the default is those in the registry."""
         names.broker_name(name)
         if stores not in (1, 3, 5):
             raise BadInput(f"a site has 1, 3 or 5 stores, so that a majority can agree; asked: {stores}")
-        if name in self.sites:
+        if name in self.sites or name in self._starting:
             raise BadInput(f"broker '{name}' runs already")
         fleet = replace(self.fleet, hub_leaf=hub_leaf) if hub_leaf else self.fleet
         for chosen in (port, mqtt_port, mesh_port):
@@ -143,75 +165,97 @@ class Launch:
         free = iter(server.free_ports(self.host, 4 + 2 * stores))
         wanted = (port, None, mesh_port, mqtt_port)
         client, leaf, mesh, mqtt = (Address(self.host, chosen or next(free)) for chosen in wanted)
-        if routes is None:
-            routes = await self._known_routes(name)
-        front = Front(name, self.area, client, leaf, mesh, tuple(routes), advertise)
-        await self._server(name, server.front_config(fleet, front), client)
-        store_clients = [Address(self.host, next(free)) for _ in range(stores)]
-        store_meshes = [Address(self.host, next(free)) for _ in range(stores)] if stores > 1 else [None]
-        for number, (at, own_mesh) in enumerate(zip(store_clients, store_meshes, strict=True), start=1):
-            store = Store(
-                name, number, at, leaf, self.home / f"{name}-store-{number}" / "store",
-                mqtt if number == 1 else None, own_mesh,
-                tuple(str(other) for other in store_meshes if other not in (None, own_mesh)),
-            )  # fmt: skip
-            await self._server(store.name, server.store_config(fleet, store), at)
-        urls = [f"{self.scheme}://{client}"]
-        about = BrokerEntry(urls, advertise or str(mesh), self.area, stores, str(mqtt), **self.capacity.about())
-        config = self.home / name / "agent.json"
-        known = {
-            "broker": name, "urls": urls, "fleet": fleet.fleet, "system": fleet.system, "about": coding.plain(about),
-            "stores": [f"{self.scheme}://{each}" for each in store_clients],
-            "ca": fleet.tls.ca if fleet.tls else None,
-        }  # fmt: skip
-        write_secret(config, known)
-        self._python(f"{name}-agent", "trimtab.fleet.broker.agent", str(config))
-        site = Site(name, front, mqtt, urls)
-        self.sites[name] = site
-        self._write_client_file()
-        return site
+        async with self._all_or_nothing(name):
+            if routes is None:
+                routes = await self._known_routes(name)
+            front = Front(name, self.area, client, leaf, mesh, tuple(routes), advertise)
+            await self._server(name, server.front_config(fleet, front), client)
+            store_clients = [Address(self.host, next(free)) for _ in range(stores)]
+            store_meshes = [Address(self.host, next(free)) for _ in range(stores)] if stores > 1 else [None]
+            for number, (at, own_mesh) in enumerate(zip(store_clients, store_meshes, strict=True), start=1):
+                store = Store(
+                    name, number, at, leaf, self.home / f"{name}-store-{number}" / "store",
+                    mqtt if number == 1 else None, own_mesh,
+                    tuple(str(other) for other in store_meshes if other not in (None, own_mesh)),
+                )  # fmt: skip
+                await self._server(store.name, server.store_config(fleet, store), at)
+            urls = [f"{self.scheme}://{client}"]
+            about = BrokerEntry(urls, advertise or str(mesh), self.area, stores, str(mqtt), **self.capacity.about())
+            config = self.home / name / "agent.json"
+            content = {
+                "broker": name, "urls": urls, "fleet": fleet.fleet, "system": fleet.system,
+                "about": coding.plain(about),
+                "stores": [f"{self.scheme}://{address}" for address in store_clients],
+                "ca": fleet.tls.ca if fleet.tls else None,
+            }  # fmt: skip
+            write_secret(config, content)
+            self._python(f"{name}-agent", "trimtab.fleet.broker.agent", str(config))
+            site = Site(name, front, mqtt, urls)
+            self.sites[name] = site
+            self._write_client_file()
+            return site
+
+    @contextlib.asynccontextmanager
+    async def _all_or_nothing(self, name: str) -> AsyncIterator[None]:
+        """If the start of a broker fails, the parts that were started are ended, and it can be started again."""
+        self._starting.add(name)
+        try:
+            yield
+        except BaseException:
+            self.sites.pop(name, None)
+            await self._end_parts(name)
+            raise
+        finally:
+            self._starting.discard(name)
 
     async def end_broker(self, name: str, *, kill: bool = False) -> None:
-        """Stop what was started for a broker; ``kill`` it, as a machine that fails would."""
+        """Stop a broker's processes; with ``kill`` at once and without notice, as when a machine fails."""
         if name not in self.sites:
             raise NotStartedHere(f"no broker '{name}' was started here; there are: {', '.join(self.sites) or 'none'}")
-        parts = re.compile(rf"{re.escape(name)}(-agent|-store-\d+)?")
-        own = [each for each in self.supervisor.children if parts.fullmatch(each.name)]
-        if kill:
-            await self.supervisor.kill(own)
-        for child in reversed(own):
-            await self.supervisor.remove(child)
+        await self._end_parts(name, kill=kill)
         del self.sites[name]
         self._others.pop(name, None)
         self._write_client_file(without=name)
 
+    async def _end_parts(self, name: str, *, kill: bool = False) -> None:
+        parts = re.compile(rf"{re.escape(name)}(-agent|-store-\d+)?")
+        own = [child for child in self.supervisor.children if parts.fullmatch(child.name)]
+        if kill:
+            await self.supervisor.kill(own)
+        for child in reversed(own):
+            await self.supervisor.remove(child)
+
     async def serve_hosts(self) -> None:
-        """Start and stop brokers when somebody asks for it at the hub."""
+        """Start and stop brokers on request of operators."""
 
         async def add(request: AddBroker) -> BrokerUrls:
             site = await self.start_broker(request.name, stores=request.stores)
-            await self.ready([request.name])
+            with _changed(f"broker '{request.name}' was started"):
+                await self.ready([request.name])
             return BrokerUrls(site.urls)
 
         async def remove(request: RemoveBroker) -> Done:
             await self.end_broker(request.name)
-            return await wire.ask(await self.admin(), ForgetBroker(request.name), 10.0)
+            with _changed(f"broker '{request.name}' was ended"):
+                # A broker of this name that is started here again must not go by the registry of this one.
+                (self.home / request.name / REPLICA_FILE).unlink(missing_ok=True)
+                return await wire.ask(await self.admin(), ForgetBroker(request.name), 10.0)
 
         await wire.serve(await self.admin(), [AddBroker.answered_by(add), RemoveBroker.answered_by(remove)])
 
     def _write_client_file(self, without: str = "") -> None:
-        """What applications need."""
-        with contextlib.suppress(BadInput):  # brokers that were started one by one, in the same folder
+        """Write the client file, which applications need to connect."""
+        with contextlib.suppress(BadInput):  # keeps brokers that other processes have started in the same folder
             self._others |= read_secret(self.home / CLIENT_FILE, "")["brokers"]
             self._others.pop(without, None)
-        known = {
+        content = {
             "brokers": self._others | {name: site.urls for name, site in self.sites.items()}, "user": "client",
             "password": self.fleet.client, "ca": self.fleet.tls.ca if self.fleet.tls else None,
         }  # fmt: skip
-        write_secret(self.home / CLIENT_FILE, known)
+        write_secret(self.home / CLIENT_FILE, content)
 
     async def ready(self, brokers: Sequence[str]) -> None:
-        """Until the keeper has heard of all ``brokers``, and they of each other."""
+        """Wait until the keeper has heard of all ``brokers``."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + READY_S
         missing = list(brokers)
@@ -225,11 +269,11 @@ class Launch:
             except Unreachable:
                 pass
             await asyncio.sleep(0.05)
-        said = "; ".join(f"{c.name}: {c.tail()}" for c in self.supervisor.children if c.restarts)
-        raise Unreachable(f"not ready within {READY_S:g} s: {', '.join(missing)}. {said}")
+        deaths = "; ".join(f"{child.name}: {child.tail()}" for child in self.supervisor.children if child.restarts)
+        raise Unreachable(f"not ready within {READY_S:g} s: {', '.join(missing)}. {deaths}")
 
     async def admin(self) -> Any:
-        """A connection that may do everything."""
+        """A connection with all permissions."""
         if self._admin is None:
             self._admin = await admin_connection(self.fleet)
         return self._admin
@@ -238,10 +282,10 @@ class Launch:
         if self.sites:
             return [str(site.front.mesh) for other, site in self.sites.items() if other != name]
         try:
-            known = (await wire.ask(await self.admin(), ListBrokers(), 3.0)).entries
+            entries = (await wire.ask(await self.admin(), ListBrokers(), 3.0)).entries
         except Unreachable:
             return []
-        return [about.mesh for other, about in known.items() if other != name and about.area == self.area]
+        return [about.mesh for other, about in entries.items() if other != name and about.area == self.area]
 
     async def _server(self, name: str, config: str, client: Address) -> None:
         folder = self.home / name
@@ -252,10 +296,14 @@ class Launch:
             file.write(config)
         child = Child(name, [self._binary, "-c", str(path)], folder / "server.log", {"GOMAXPROCS": self._threads})
         self.supervisor.start(child)
-        await self._listening(child, client)
+        try:
+            await self._listening(child, client)
+        except BaseException:
+            await self.supervisor.remove(child)
+            raise
 
     def _lock(self, name: str) -> None:
-        """Two servers on the same stored data would spoil it."""
+        """Lock a server's folder: two servers on the same stored data would corrupt it."""
         if name not in self._locks:
             what = f"'{name}' of the fleet in {self.home}"
             self._locks[name] = lock(self.home / name, what, "stop it, or choose another --home")
@@ -287,6 +335,15 @@ class Launch:
         log = self.home / name / "log"
         here = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONUNBUFFERED": "1"}
         self.supervisor.start(Child(name, [sys.executable, "-m", module, *arguments], log, here))
+
+
+@contextlib.contextmanager
+def _changed(what: str) -> Iterator[None]:
+    """An error tells that a part of the request has been carried out."""
+    try:
+        yield
+    except Unreachable as error:
+        raise Unreachable(f"{what}, but {error}", changed=True) from None
 
 
 async def admin_connection(fleet: Fleet) -> Any:

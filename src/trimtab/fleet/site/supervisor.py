@@ -1,10 +1,12 @@
-"""Starts processes, starts them again when they die, and takes them along when it ends."""
+"""Starts processes, restarts them when they die, and ends them when it ends itself."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ctypes
+import itertools
+import logging
 import os
 import signal
 import subprocess
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-AGAIN_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # pauses before a process that keeps dying is started again
-STEADY_S: Final = 10.0  # one that has lived so long starts with the first pause again
-STOP_S: Final = 5.0  # after a friendly signal, before a hard one
+log = logging.getLogger("trimtab.supervisor")
+AGAIN_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # pauses before a process that keeps dying is restarted
+STEADY_S: Final = 10.0  # after this lifetime, the next restart waits for the first of these pauses again
+STOP_S: Final = 5.0  # time between SIGTERM and SIGKILL
 _DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
 
 
@@ -37,7 +40,7 @@ class Child:
     restarts: int = 0
 
     def start(self) -> None:
-        # Signals of the terminal (Ctrl-C) go to the supervisor alone, which then ends the others in order.
+        # Signals of the terminal (Ctrl-C) reach only the supervisor, which then ends its processes in order.
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.argv,
@@ -54,7 +57,7 @@ class Child:
         return self.process.pid if self.process else 0
 
     def tail(self) -> str:
-        """The last line it logged."""
+        """The last line of its log."""
         try:
             lines = self.log.read_text(errors="replace").strip().splitlines()
         except OSError:
@@ -63,13 +66,13 @@ class Child:
 
 
 def _end_with_parent() -> None:
-    """In the child: a supervisor that is killed leaves nobody behind (Linux; elsewhere agents watch their parent)."""
+    """Called in the child: it dies with a killed supervisor (on Linux; elsewhere agents watch their parent)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
 
 
 class Supervisor:
-    """``async with Supervisor() as fleet: await fleet.start(child)``; on leaving, the last started ends first."""
+    """``async with Supervisor() as fleet: fleet.start(child)``; on leaving, the process started last ends first."""
 
     def __init__(self, on_restart: Callable[[Child], None] = lambda _: None) -> None:
         self.children: list[Child] = []
@@ -84,6 +87,8 @@ class Supervisor:
         await self.stop()
 
     def start(self, child: Child) -> None:
+        if child.name in self._watchers:
+            raise BadInput(f"process '{child.name}' runs already")
         child.log.parent.mkdir(parents=True, exist_ok=True)
         child.start()
         self.children.append(child)
@@ -103,8 +108,22 @@ class Supervisor:
             await asyncio.sleep(AGAIN_S[min(deaths, len(AGAIN_S) - 1)])
             deaths += 1
             child.restarts += 1
-            self._on_restart(child)
-            child.start()
+            try:
+                self._on_restart(child)
+            except Exception:  # for example, the terminal that it writes to is gone
+                log.exception("the restart of '%s' could not be reported", child.name)
+            await self._start_again(child)
+
+    async def _start_again(self, child: Child) -> None:
+        """Start a process until that succeeds: the system may have no memory, processes or files left just now."""
+        pauses = itertools.chain(AGAIN_S, itertools.repeat(AGAIN_S[-1]))
+        for pause_s in pauses:
+            try:
+                child.start()
+                return
+            except (OSError, subprocess.SubprocessError) as error:
+                log.error("'%s' cannot be started, and is tried again in %g s: %s", child.name, pause_s, error)
+            await asyncio.sleep(pause_s)
 
     def find(self, name: str) -> Child:
         for child in self.children:
@@ -113,15 +132,15 @@ class Supervisor:
         raise BadInput(f"no process is called '{name}'; there are: {', '.join(c.name for c in self.children)}")
 
     async def stop(self) -> None:
-        """End them all, the last one started first."""
+        """End all processes, the one started last first."""
         self._stopping = True
-        await tasks.end(*self._watchers.values())  # first, or one of them could start a process again
+        await tasks.end(*self._watchers.values())  # first, because a watcher could restart a process
         for child in reversed(self.children):
             await self._end(child)
         self.children.clear()
 
     def kill_all(self) -> None:
-        """End them and what they have started at once, from any thread and without the event loop."""
+        """Kill all processes and their children at once, from any thread and without the event loop."""
         self._stopping = True
         running = [child.process for child in list(self.children) if child.process is not None]
         for process in running:
@@ -132,7 +151,7 @@ class Supervisor:
                 process.wait(STOP_S)
 
     async def kill(self, children: list[Child]) -> None:
-        """End them at once and together, without a word; nobody starts them again."""
+        """Kill processes at once and together; they are not restarted."""
         for child in children:
             self._watchers[child.name].cancel()
         for child in children:
@@ -140,7 +159,7 @@ class Supervisor:
                 child.process.kill()
 
     async def remove(self, child: Child) -> None:
-        """End one for good."""
+        """End a process for good."""
         watcher = self._watchers.pop(child.name)
         await tasks.end(watcher)
         self.children.remove(child)

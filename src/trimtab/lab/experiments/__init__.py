@@ -10,7 +10,7 @@ from trimtab.errors import UnknownName
 if TYPE_CHECKING:
     from trimtab.lab.experiment import Experiment
 
-# name -> (module:class, what it shows)
+# name -> (module:class, description)
 EXPERIMENTS: Final = {
     "maxdata-tables": ("maxdata_tables:MaxDataTables", "Lambert Tables III and IV beside the printed numbers"),
     "maxdata-grid": (
@@ -21,8 +21,8 @@ EXPERIMENTS: Final = {
         "bad_simulation:BadSimulation",
         "Nguyen Figures 5-14: loads over time, moves, thresholds, sharing",
     ),
-    "reloc-locality": ("reloc:Locality", "Tanaka Figure 14: delay by how far a topic's members are apart"),
-    "reloc-spool": ("reloc:Spool", "Tanaka Figure 15: delay by how much topics keep"),
+    "reloc-locality": ("reloc:Locality", "Tanaka Figure 14: delay by the distance between a topic's members"),
+    "reloc-spool": ("reloc:Spool", "Tanaka Figure 15: delay by the number of messages that topics keep"),
     "reloc-clusters": ("reloc:ClusterNumber", "Tanaka Figure 16: delay by the number of clusters"),
     "reloc-optimum": ("reloc:Optimum", "Tanaka Section 8: every policy against the true optimum, on small cases"),
     "downtime": (
@@ -34,8 +34,8 @@ EXPERIMENTS: Final = {
         "processing:Processing",
         "Khare Figure 1a-1d on a live broker: processing, subscribers, background load",
     ),
-    "stability": ("stability:Stability", "does the controller come to rest? Cases that balancers run in circles on"),
-    "maxdata-scale": ("maxdata_scale:MaxDataScale", "Lambert Section V-D, Figures 10-13, and on to ten million links"),
+    "stability": ("stability:Stability", "whether the controller comes to rest, in cases on which balancers oscillate"),
+    "maxdata-scale": ("maxdata_scale:MaxDataScale", "Lambert Section V-D, Figures 10-13, and up to ten million links"),
 }
 
 
@@ -43,5 +43,5 @@ def experiment(name: str) -> Experiment:
     if name not in EXPERIMENTS:
         raise UnknownName("experiment", name, EXPERIMENTS)
     module, _, kind = EXPERIMENTS[name][0].partition(":")
-    found: Experiment = getattr(importlib.import_module(f"trimtab.lab.experiments.{module}"), kind)()
-    return found
+    instance: Experiment = getattr(importlib.import_module(f"trimtab.lab.experiments.{module}"), kind)()
+    return instance

@@ -1,4 +1,4 @@
-"""Nguyen et al. (DEBS'19), 6.2: balance from the nearest brokers, over 30 minutes of changing rates, by thresholds.
+"""Nguyen et al. (DEBS'19), 6.2: load balance from nearest homes, under changing rates, by thresholds and interests.
 
 Figures 5 to 14 in three parts. *start*: every policy once, from nearest homes. *time*: rates rise and fall for half an
 hour; every 30 s the policy may act. Clients join in the first 8 minutes. *interest*: the gain from sharing where
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MINUTES: Final = 30
 JOINED_S: Final = 480.0  # time by which all clients have subscribed
 CHECK_S: Final = 30.0
-MEMORY_S: Final = 300.0  # time constant of the moving average that trim plans by
+MEMORY_S: Final = 300.0  # time constant of the moving averages of rates that trim uses
 ALPHA: Final = 0.15
 ALPHAS: Final = (0.15, 0.05, 0.01)
 BETAS: Final = (0.0, 300_000.0, 780_000.0)  # KB/s
@@ -82,8 +82,8 @@ class BadSimulation:
         _draw(rows, out)
         start, time, interest = (select(rows, part=part) for part in ("start", "time", "interest"))
         trim = select(start, who="trim")
-        acted = [row for row in select(time, case="trim") if row["time_s"] >= JOINED_S]
-        by_seed = {row["seed"]: row["moved"] for row in acted}
+        after_join = [row for row in select(time, case="trim") if row["time_s"] >= JOINED_S]
+        by_seed = {row["seed"]: row["moved"] for row in after_join}
         crowd = select(interest, case="communities")
         budget = {(row["who"], row["seed"]): row for row in crowd}
         seeds = sorted({row["seed"] for row in crowd})
@@ -91,26 +91,27 @@ class BadSimulation:
         def below(who: str) -> list[float]:
             return [1.0 - budget[who, s]["max"] / budget["gsh", s]["max"] for s in seeds]
 
-        def kept(who: str) -> list[float]:
-            whole = below("trim")
-            return [part / full for part, full in zip(below(who), whole, strict=True)]
+        def gain_share(who: str) -> list[float]:
+            return [part / full for part, full in zip(below(who), below("trim"), strict=True)]
 
         possible = [
-            below("gsh 0.2")[at] / (1.0 - budget["gsh 0.2", s]["bound"] / budget["gsh", s]["max"])
-            for at, s in enumerate(seeds)
+            below("gsh 0.2")[row] / (1.0 - budget["gsh 0.2", s]["bound"] / budget["gsh", s]["max"])
+            for row, s in enumerate(seeds)
         ]
         bars = (
             Bar.at_most("start: trim's maximum / GSH's, worst seed", max(r["to_gsh"] for r in trim), 1.001),
             Bar.at_most(
                 "start: trim's moves / the provable least, worst", max(r["moves"] / r["least"] for r in trim), 1.05
             ),
-            Bar.at_most("time: trim's mean max/mean after each action", mean(acted, "to_mean"), 1.01),
+            Bar.at_most("time: trim's mean max/mean after each action", mean(after_join, "to_mean"), 1.01),
             Bar.at_most("time: trim's moves, most", max(by_seed.values()), 1_800),
             Bar.at_least("communities: trim below GSH, worst seed", min(below("trim")), 0.25),
             Bar.at_most("communities: spread, worst seed", max(budget["trim", s]["cov"] for s in seeds), 0.005),
             Bar.at_least("from GSH, 20 % moved: below GSH, worst seed", min(below("gsh 0.2")), 0.07),
             Bar.at_least("from GSH, 20 % moved: share of what is provably possible, worst", min(possible), 0.75),
-            Bar.at_least("from GSH, 40 % moved: share of the whole gain, mean", float(np.mean(kept("gsh 0.4"))), 0.5),
+            Bar.at_least(
+                "from GSH, 40 % moved: share of the whole gain, mean", float(np.mean(gain_share("gsh 0.4"))), 0.5
+            ),
             Bar.at_least("from nearest, 20 % moved: below GSH, worst seed", min(below("nearest 0.2")), 0.04),
         )
         lines = [
@@ -139,25 +140,25 @@ class BadSimulation:
         ]  # fmt: skip
         wants = [
             (
-                case, who, f"{mean(of, 'max', who=who) / 1000:,.1f}",
-                f"{100 * (1 - mean(of, 'max', who=who) / mean(of, 'max', who='gsh')):.2f} %",
-                f"{mean(of, 'cov', who=who):.4f}", f"{mean(of, 'moves', who=who):,.0f}",
+                case, who, f"{mean(part, 'max', who=who) / 1000:,.1f}",
+                f"{100 * (1 - mean(part, 'max', who=who) / mean(part, 'max', who='gsh')):.2f} %",
+                f"{mean(part, 'cov', who=who):.4f}", f"{mean(part, 'moves', who=who):,.0f}",
             )
             for case in INTEREST
-            for of in [select(interest, case=case)]
-            for who in dict.fromkeys(r["who"] for r in of)
+            for part in [select(interest, case=case)]
+            for who in dict.fromkeys(r["who"] for r in part)
         ]  # fmt: skip
         text = (
-            "From nearest homes: maximum load in MB/s, against the greedy shuffle's, spread of the loads, moves, and "
-            "the least that any placement of that maximum takes.\n\n"
+            "From nearest homes: maximum load in MB/s, its ratio to the greedy shuffle's, spread of the loads, moves, "
+            "and the least number of moves to any placement with that maximum.\n\n"
             + markdown_table(["policy", "maximum", "/ GSH", "spread", "moves", "at least"], lines)
             + "\n\nOver 30 minutes of changing rates, from the 8th on: maximum / mean load just after each check, and "
-            "moves in all.\n\n![load over time](time.png)\n\n"
-            + markdown_table(["who acts", "max/mean, on average", "highest", "moves"], over)
-            + "\n\nThe same for LDM with alpha 0.05, by the mean load below which nothing is done (beta, MB/s).\n\n"
+            "the total number of moves.\n\n![load over time](time.png)\n\n"
+            + markdown_table(["policy", "max/mean, on average", "highest", "moves"], over)
+            + "\n\nThe same for LDM with alpha 0.05, by the mean load below which it does not act (beta, MB/s).\n\n"
             + markdown_table(["beta", "max/mean, on average", "moves"], sensitive)
-            + "\n\nWhere people want the same as others: the greedy shuffle, trim anew, and trim with a share of the "
-            "clients allowed to move.\n\n![interest](interest.png)\n\n"
+            + "\n\nWhere people have common interests: the greedy shuffle, trim from scratch, and trim with a limited "
+            "share of clients to move.\n\n![interest](interest.png)\n\n"
             + markdown_table(["interest", "policy", "maximum", "below GSH", "spread", "moves"], wants)
         )
         return Report(text, bars)
@@ -169,39 +170,40 @@ def _moves_in_all(rows: list[Row]) -> float:
     return float(np.mean(list(last.values())))
 
 
-def _figures(found: Judgement, bound: Bound | None = None) -> Row:
+def _figures(judgement: Judgement, bound: Bound | None = None) -> Row:
+    load, moves = judgement.load, judgement.moves
     return {
-        "max": found.load.max, "cov": found.load.cov, "total": found.load.total,
-        "moves": found.moves.units if found.moves else 0, "least": found.moves.least if found.moves else 0,
+        "max": load.max, "cov": load.cov, "total": load.total,
+        "moves": moves.units if moves else 0, "least": moves.least if moves else 0,
         "bound": bound.value if bound else 0.0,
     }  # fmt: skip
 
 
 def _start(seed: int) -> list[Row]:
-    load = Bad().make(seed)
-    problem = Problem(load, "client", policy("client/nearest").place(Problem(load, "client")))
-    found = {who: judge(problem, policy(name, **knobs).place(problem)) for who, (name, knobs) in START.items()}
-    highest = found["gsh"].load.max
-    return [{"who": who, **_figures(each), "to_gsh": each.load.max / highest} for who, each in found.items()]
+    workload = Bad().make(seed)
+    problem = Problem(workload, "client", policy("client/nearest").place(Problem(workload, "client")))
+    judgements = {who: judge(problem, policy(name, **knobs).place(problem)) for who, (name, knobs) in START.items()}
+    highest = judgements["gsh"].load.max
+    return [{"who": who, **_figures(row), "to_gsh": row.load.max / highest} for who, row in judgements.items()]
 
 
 def _over_time(acts: tuple[str, dict[str, Any]] | None, seed: int) -> list[Row]:
-    whole = Bad().make(seed)
+    workload = Bad().make(seed)
     rng = np.random.default_rng((seed, 2))
-    since = rng.uniform(0.0, JOINED_S, len(whole.clients))  # time at which each client subscribes
-    rates = Fluctuation(len(whole.topics), MINUTES, seed)
-    home = policy("client/nearest").place(Problem(whole, "client")).broker
+    since = rng.uniform(0.0, JOINED_S, len(workload.clients))  # time at which each client subscribes
+    rates = Fluctuation(len(workload.topics), MINUTES, seed)
+    home = policy("client/nearest").place(Problem(workload, "client")).broker
     average = rates.at(0.0)
     rows: list[Row] = []
     for time_s in np.arange(CHECK_S, MINUTES * 60.0 + 1.0, CHECK_S):
-        factor, there = rates.at(float(time_s)), since <= time_s
+        factor, joined = rates.at(float(time_s)), since <= time_s
         average += (factor - average) * -np.expm1(-CHECK_S / MEMORY_S)
-        problem = Problem(_at(whole, factor, there), "client", Placement("client", home))
+        problem = Problem(_at(workload, factor, joined), "client", Placement("client", home))
         now = judge(problem, Placement("client", home))
         if acts is not None and time_s >= JOINED_S and now.load.cov > _trigger(acts):
             # A client that is heavy now may not be heavy later; trim uses average rates.
-            seen = _at(whole, average, there) if acts[0] == "client/trim" else problem.workload
-            home = policy(acts[0], **acts[1]).place(Problem(seen, "client", Placement("client", home))).broker
+            planned = _at(workload, average, joined) if acts[0] == "client/trim" else problem.workload
+            home = policy(acts[0], **acts[1]).place(Problem(planned, "client", Placement("client", home))).broker
             now = judge(problem, Placement("client", home))
         rows.append(
             {
@@ -222,40 +224,40 @@ def _moves_so_far(rows: list[Row], now: Judgement) -> int:
     return (rows[-1]["moved"] if rows else 0) + now.moves.units
 
 
-def _at(whole: Workload, factor: Any, there: Any) -> Workload:
-    """The workload at one moment: its rates, and the subscriptions made so far."""
-    made = there[whole.links.client]
-    links = Links.subscriptions(whole.links.topic[made], whole.links.client[made])
-    return replace(whole, topics=replace(whole.topics, rate=whole.topics.rate * factor), links=links)
+def _at(workload: Workload, factor: Any, joined: Any) -> Workload:
+    """The workload at one moment: its rates, and the subscriptions of the clients that have joined."""
+    subscribed = joined[workload.links.client]
+    links = Links.subscriptions(workload.links.topic[subscribed], workload.links.client[subscribed])
+    return replace(workload, topics=replace(workload.topics, rate=workload.topics.rate * factor), links=links)
 
 
 def _interest(world: Bad, seed: int) -> list[Row]:
-    load = world.make(seed)
-    anew = Problem(load, "client")
-    spread, near = policy("client/gsh").place(anew), policy("client/nearest").place(anew)
+    workload = world.make(seed)
+    unplaced = Problem(workload, "client")
+    shuffled, near = policy("client/gsh").place(unplaced), policy("client/nearest").place(unplaced)
+    placed, trimmed = Problem(workload, "client", near), policy("client/trim", seed=seed).place(unplaced)
     rows = [
-        {"who": "gsh", **_figures(judge(Problem(load, "client", near), spread))},
-        {"who": "trim", **_figures(judge(Problem(load, "client", near), policy("client/trim", seed=seed).place(anew)))},
+        {"who": "gsh", **_figures(judge(placed, shuffled))},
+        {"who": "trim", **_figures(judge(placed, trimmed))},
     ]
-    for name, start in (("gsh", spread), ("nearest", near)):
-        problem = Problem(load, "client", start)
+    for name, start in (("gsh", shuffled), ("nearest", near)):
+        problem = Problem(workload, "client", start)
         for budget in BUDGETS:
-            made = policy("client/trim", budget=budget, seed=seed).place(problem)
-            rows.append({"who": f"{name} {budget}", **_figures(judge(problem, made), made.bound)})
+            placement = policy("client/trim", budget=budget, seed=seed).place(problem)
+            rows.append({"who": f"{name} {budget}", **_figures(judge(problem, placement), placement.bound)})
     return rows
 
 
 def _draw(rows: list[Row], out: Path) -> None:
     from trimtab.lab import plots
 
-    one = [row for row in select(rows, part="time") if row["seed"] == 0]
+    first_seed = [row for row in select(rows, part="time") if row["seed"] == 0]
     sheet, panels = plots.figure(1, len(OVER_TIME), width=3.0, height=3.0)
-    high = max((max(row["loads"]) for row in one), default=1.0) / 1000
+    high = max((max(row["loads"]) for row in first_seed), default=1.0) / 1000
     for panel, case in zip(panels[0], OVER_TIME, strict=True):
-        of = select(one, case=case)
-        panel.plot(
-            [row["time_s"] / 60 for row in of], [[load / 1000 for load in row["loads"]] for row in of], linewidth=0.9
-        )
+        curve = select(first_seed, case=case)
+        loads = [[load / 1000 for load in row["loads"]] for row in curve]
+        panel.plot([row["time_s"] / 60 for row in curve], loads, linewidth=0.9)
         panel.set_title(case, fontsize=9)
         panel.set_ylim(0, 1.05 * high)
         panel.set_xlabel("minutes")
@@ -265,12 +267,12 @@ def _draw(rows: list[Row], out: Path) -> None:
     interest = select(rows, part="interest")
     sheet, panels = plots.figure(1, len(INTEREST), width=3.2, height=3.2)
     for panel, case in zip(panels[0], INTEREST, strict=True):
-        of = select(interest, case=case)
-        who = list(dict.fromkeys(row["who"] for row in of))
-        highest = [mean(of, "max", who=each) for each in who]
-        colours = ["#30638e" if each == "gsh" else "#d1495b" for each in who]
-        panel.bar(range(len(who)), [each / highest[0] for each in highest], color=colours)
-        panel.set_xticks(range(len(who)), who, rotation=45, ha="right", fontsize=7)
+        bars = select(interest, case=case)
+        policies = list(dict.fromkeys(row["who"] for row in bars))
+        highest = [mean(bars, "max", who=name) for name in policies]
+        colours = ["#30638e" if name == "gsh" else "#d1495b" for name in policies]
+        panel.bar(range(len(policies)), [value / highest[0] for value in highest], color=colours)
+        panel.set_xticks(range(len(policies)), policies, rotation=45, ha="right", fontsize=7)
         panel.set_title(case, fontsize=9)
         panel.set_ylim(0.6, 1.05)
     panels[0][0].set_ylabel("maximum load / GSH's")

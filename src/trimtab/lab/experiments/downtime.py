@@ -1,10 +1,10 @@
-"""Gupta (SEC'21), Figure 7: how long clients are cut off while topics move, and how long a topic's move takes.
+"""Gupta (SEC'21), Figure 7: the downtime of clients while topics move, and the time of a topic's move.
 
-Two brokers, topics with one subscriber each, all moved from one broker to the other at once. The baseline works as
-Section 3.6 describes plain Pulsar: one topic after the other, the old broker gives up ownership at the hub and cuts
-its client off; the client looks the topic up again at the hub, whereupon the new broker takes ownership there; then
-the client connects. Every step is a real request over the same emulated links. Pulsar's reconnect pause of 100 ms
-is left out, in the baseline's favour.
+All topics, with one subscriber each, move from one of two brokers to the other at the same time. The baseline works as
+Section 3.6 describes plain Pulsar. One topic after the other, the old broker gives up ownership at the hub and
+disconnects the topic's client. The client looks the topic up at the hub, and the new broker takes ownership there. Then
+the client connects. Every step is a real request over the same emulated links. Pulsar's reconnect pause of 100 ms is
+left out, in the baseline's favour.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 BETWEEN_MS: Final = 5.0  # one-way delay between the two sites
 HUB_MS: Final = (0, 10, 20, 40)
-MANY: Final = 128
+MANY: Final = 128  # topics, where only the delay to the hub varies
 EXECUTORS: Final = 16
 TOPICS: Final = (1, 16, 64, 128)
-POOLS: Final = (1, 4, 16)
-FAR: Final = 40
+POOLS: Final = (1, 4, 16)  # numbers of executors
+FAR: Final = 40  # one-way delay to the hub, ms, where the number of topics varies
 PERIOD_S: Final = 0.1  # interval of messages to each topic
 LEAST_MS: Final = 1.0  # smallest downtime used in a ratio
 
@@ -81,12 +81,12 @@ class Downtime:
                 f"{mean(rows, 'median_move_ms', topics=topics, hub_ms=FAR, executors=p, who='trimtab'):,.0f}"
                 for p in POOLS
             ]
-            whole = [
+            totals = [
                 f"{mean(rows, 'all_ms', topics=topics, hub_ms=FAR, executors=p, who='trimtab'):,.0f}" for p in POOLS
             ]
             base = [r for r in rows if r["topics"] == topics and r["hub_ms"] == FAR and r["who"] == "unload-first"]
             times.append(
-                (topics, *cells, f"{mean(base, 'median_move_ms'):,.0f}", *whole, f"{mean(base, 'all_ms'):,.0f}")
+                (topics, *cells, f"{mean(base, 'median_move_ms'):,.0f}", *totals, f"{mean(base, 'all_ms'):,.0f}")
             )
         bars = (
             Bar.at_least(
@@ -103,7 +103,7 @@ class Downtime:
                  "unload-first, lost"], lines)
             + "\n\n![downtime](downtime.png)\n\n"
             f"Time of one move and of all moves, ms, with the hub {FAR} ms away. A move "
-            "of trimtab counts until the last client has left the old broker; it waits for nobody.\n\n"
+            "of trimtab counts until the last client has left the old broker; other clients do not wait for it.\n\n"
             + markdown_table(
                 ["topics", *(f"trimtab, {p} executors" for p in POOLS), "unload-first",
                  *(f"all, trimtab, {p}" for p in POOLS), "all, unload-first"], times)
@@ -136,9 +136,9 @@ async def _ours(topics: int, hub_ms: float, executors: int) -> list[Row]:
         entering = (stack.enter_async_context(fleet.client(f"c{n}", "b1")) for n in range(topics))
         clients = await asyncio.gather(*entering)
         await asyncio.gather(*(publisher.create_topic(_topic(n), broker="b1") for n in range(topics)))
-        got: list[set[str]] = [set() for _ in range(topics)]
+        received: list[set[str]] = [set() for _ in range(topics)]
         subscriptions = await asyncio.gather(
-            *(client.subscribe(_topic(number), _collect(got[number])) for number, client in enumerate(clients))
+            *(client.subscribe(_topic(number), _collect(received[number])) for number, client in enumerate(clients))
         )
         await asyncio.sleep(3 * BETWEEN_MS / 1000)
         sent, stop = [0] * topics, asyncio.Event()
@@ -148,39 +148,40 @@ async def _ours(topics: int, hub_ms: float, executors: int) -> list[Row]:
         began = loop.time()
         ids = await fleet.start_moves(MoveOrder(Key("topic", _topic(n), ""), "b2") for n in range(topics))
         records = await fleet.finished(ids)
-        took = loop.time() - began
+        total_s = loop.time() - began
         await asyncio.sleep(0.3)
         stop.set()
         await pump
         for _ in range(100):
-            if all(len(got[n]) == sent[n] for n in range(topics)):
+            if all(len(received[n]) == sent[n] for n in range(topics)):
                 break
             await asyncio.sleep(0.05)
-        down = [_cut_off(list(each.history)) for each in subscriptions if isinstance(each, Subscription)]
-        # A move's own time starts when an executor takes it up.
+        own = [subscription for subscription in subscriptions if isinstance(subscription, Subscription)]
+        downtimes = [_downtime_s(list(subscription.history)) for subscription in own]
+        # The time of a move starts when an executor takes it up.
         moves = [1000 * (r.phases[-1][1] - r.phases[1][1]) for r in records]
-        return [_row(down, moves, took, sum(sent[n] - len(got[n]) for n in range(topics)))]
+        return [_row(downtimes, moves, total_s, sum(sent[n] - len(received[n]) for n in range(topics)))]
 
 
-def _collect(got: set[str]) -> Callable[[Message], None]:
+def _collect(received: set[str]) -> Callable[[Message], None]:
     def receive(message: Message) -> None:
-        got.add(message.text)
+        received.add(message.text)
 
     return receive
 
 
-def _cut_off(history: list[tuple[float, str, bool]]) -> float:
+def _downtime_s(history: list[tuple[float, str, bool]]) -> float:
     """Seconds without any broker, between the first and the last broker joined."""
-    on: set[str] = set()
+    brokers: set[str] = set()
     total, since = 0.0, None
     for at, broker, joined in history:
         if joined:
-            on.add(broker)
+            brokers.add(broker)
             if since is not None:
                 total, since = total + at - since, None
         else:
-            on.discard(broker)
-            if not on:
+            brokers.discard(broker)
+            if not brokers:
                 since = at
     return total
 
@@ -189,32 +190,32 @@ async def _unload_first(topics: int, hub_ms: float, executors: int) -> list[Row]
     async with LiveFleet(2, between_ms=BETWEEN_MS, hub_ms=hub_ms) as fleet, contextlib.AsyncExitStack() as stack:
         publisher = await stack.enter_async_context(fleet.client("publisher", "b1"))
         await asyncio.gather(*(publisher.create_topic(_topic(n), broker="b1") for n in range(topics)))
-        known = read_secret(fleet.home / CLIENT_FILE, "")
-        first = known["brokers"]["b1"]
+        credentials = read_secret(fleet.home / CLIENT_FILE, "")
+        first = credentials["brokers"]["b1"]
         second = [f"nats://{fleet.delays.addresses['client b1 b2']}"]
 
         async def connection(urls: list[str], name: str) -> Any:
-            made = await wire.connect(urls, "fleet", fleet.launch.fleet.fleet, name=name)
-            stack.push_async_callback(made.close)
-            return made
+            client = await wire.connect(urls, "fleet", fleet.launch.fleet.fleet, name=name)
+            stack.push_async_callback(client.close)
+            return client
 
         # Stand-ins for each broker's connection to the hub, and for the clients' topic lookup.
         brokers = {
             "b1": await connection(first, "broker-1"),
-            "b2": await connection(known["brokers"]["b2"], "broker-2"),
+            "b2": await connection(credentials["brokers"]["b2"], "broker-2"),
         }
         lookup = await connection(first, "lookup")
-        got: list[set[str]] = [set() for _ in range(topics)]
+        received: list[set[str]] = [set() for _ in range(topics)]
 
         async def listen(urls: list[str], number: int) -> Any:
-            made = await connection(urls, f"c{number}")
+            client = await connection(urls, f"c{number}")
 
-            async def heard(raw: Any) -> None:
-                got[number].add(raw.data.decode())
+            async def on_message(raw: Any) -> None:
+                received[number].add(raw.data.decode())
 
-            await made.subscribe(subjects.deliver(_topic(number)), cb=heard)
-            await made.flush()
-            return made
+            await client.subscribe(subjects.deliver(_topic(number)), cb=on_message)
+            await client.flush()
+            return client
 
         clients = list(await asyncio.gather(*(listen(first, n) for n in range(topics))))
         await asyncio.sleep(3 * BETWEEN_MS / 1000)
@@ -222,24 +223,24 @@ async def _unload_first(topics: int, hub_ms: float, executors: int) -> list[Row]
         pump = asyncio.create_task(_publish(publisher, topics, sent, stop))
         await asyncio.sleep(1.0)
         loop = asyncio.get_running_loop()
-        began, down, moves = loop.time(), [], []
+        began, downtimes, moves = loop.time(), [], []
         for number in range(topics):
             start = loop.time()
             await fleet.ask(Ping(), broker="b1")  # the order to unload reaches the old broker
             await _write(brokers["b1"], f"owner-{number}", "b1")  # the old broker gives up ownership at the hub
             moves.append(1000 * (loop.time() - start))
-            cut = loop.time()
+            disconnected = loop.time()
             await clients[number].close()  # the old broker disconnects its client
             await wire.ask(lookup, Sync("b1", 1 << 60))  # the client looks the topic up
             await _write(brokers["b2"], f"owner-{number}", "b2")  # the new broker takes ownership
             clients[number] = await listen(second, number)
-            down.append(loop.time() - cut)
-        took = loop.time() - began
+            downtimes.append(loop.time() - disconnected)
+        total_s = loop.time() - began
         await asyncio.sleep(0.3)
         stop.set()
         await pump
         await asyncio.sleep(0.5)
-        return [_row(down, moves, took, sum(sent[n] - len(got[n]) for n in range(topics)))]
+        return [_row(downtimes, moves, total_s, sum(sent[n] - len(received[n]) for n in range(topics)))]
 
 
 async def _write(connection: Any, key: str, value: str) -> None:
@@ -247,10 +248,10 @@ async def _write(connection: Any, key: str, value: str) -> None:
     await wire.ask(connection, Register(key, value))
 
 
-def _row(down: list[float], moves: list[float], took: float, lost: int) -> Row:
+def _row(downtimes: list[float], moves: list[float], total_s: float, lost: int) -> Row:
     return {
-        "downtime_ms": 1000 * statistics.mean(down), "worst_ms": 1000 * max(down),
-        "median_move_ms": statistics.median(moves), "all_ms": 1000 * took, "lost": lost,
+        "downtime_ms": 1000 * statistics.mean(downtimes), "worst_ms": 1000 * max(downtimes),
+        "median_move_ms": statistics.median(moves), "all_ms": 1000 * total_s, "lost": lost,
     }  # fmt: skip
 
 
@@ -260,14 +261,14 @@ def _draw(rows: list[Row], out: Path) -> None:
     sheet, panels = plots.figure(1, 2, width=4.6, height=3.3)
     left, right = panels[0]
     for who, colour in (("trimtab", "#d1495b"), ("unload-first", "#30638e")):
-        of = sorted(select(rows, topics=MANY, executors=EXECUTORS, who=who), key=lambda row: row["hub_ms"])
-        left.plot([r["hub_ms"] for r in of], [r["downtime_ms"] for r in of], marker="o", color=colour, label=who)
+        curve = sorted(select(rows, topics=MANY, executors=EXECUTORS, who=who), key=lambda row: row["hub_ms"])
+        left.plot([r["hub_ms"] for r in curve], [r["downtime_ms"] for r in curve], marker="o", color=colour, label=who)
     left.set_xlabel("one-way delay to the hub, ms")
     left.set_ylabel(f"mean client downtime, ms ({MANY} topics)")
     left.legend(fontsize=8)
-    for pool, look in zip(POOLS, ("-", "--", ":"), strict=True):
-        of = sorted(select(rows, hub_ms=FAR, executors=pool, who="trimtab"), key=lambda row: row["topics"])
-        right.plot([r["topics"] for r in of], [r["all_ms"] / r["topics"] for r in of], look, marker="o",
+    for pool, style in zip(POOLS, ("-", "--", ":"), strict=True):
+        curve = sorted(select(rows, hub_ms=FAR, executors=pool, who="trimtab"), key=lambda row: row["topics"])
+        right.plot([r["topics"] for r in curve], [r["all_ms"] / r["topics"] for r in curve], style, marker="o",
                    color="#d1495b", label=f"trimtab, {pool} executors")  # fmt: skip
     base = sorted((r for r in rows if r["hub_ms"] == FAR and r["who"] == "unload-first"), key=lambda row: row["topics"])
     right.plot([r["topics"] for r in base], [r["all_ms"] / r["topics"] for r in base], marker="s", color="#30638e",

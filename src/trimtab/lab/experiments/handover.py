@@ -1,8 +1,8 @@
 """Live moves under load, audited message by message.
 
-Four sites, 20 ms apart and from the hub; 40 topics (plain, with a processor, persistent, and placed by client)
-carry some 2,000 messages a second while topics and clients move at random. A second part does the same while
-agents, the keeper and a broker are killed.
+The four sites are 20 ms apart, and 20 ms from the hub. 40 topics (plain, with a processor, persistent, and placed by
+client) carry about 2,000 messages a second while random topics and clients move. In a second part, agents, the keeper
+and a broker are killed during the moves.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ BETWEEN_MS: Final = 20.0  # one way
 RTT_MS: Final = 2 * BETWEEN_MS
 KINDS: Final = {"plain": 24, "roam": 8, "proc": 4, "keep": 4}  # topics of each kind
 CLIENTS: Final = 24
-RATE: Final = 2_100  # messages published per second, all together
+RATE: Final = 2_100  # messages published per second, in total
 TICK_S: Final = 0.005
-PER_JOB: Final = 100  # moves in one fleet's life
+PER_JOB: Final = 100  # moves per job, hence per fleet
 BETWEEN_MOVES_S: Final = 0.06
 WINDOW_S: Final = 2.0  # time around a switch in which a message may have taken either route
 
@@ -52,7 +52,7 @@ class Handover:
     timed = True
 
     def jobs(self, seeds: int, moves: int = 500) -> list[Job]:
-        parts = [min(PER_JOB, moves - at) for at in range(0, moves, PER_JOB)]
+        parts = [min(PER_JOB, moves - start) for start in range(0, moves, PER_JOB)]
         calm = [
             {"moves": part, "seed": s * 100 + n, "kill": False} for s in range(seeds) for n, part in enumerate(parts)
         ]
@@ -109,9 +109,9 @@ class Handover:
             )
         text = (
             f"{total['moves']:,} moves of topics and clients between {SITES} sites, {BETWEEN_MS:g} ms apart one way, "
-            f"while {figures['messages_per_second']:,.0f} messages a second or more were published. A delay is *added* "
-            "if a delivery took longer than the longer of the paths before and after the move; counted are deliveries "
-            f"around a move only. Median move: {figures['move_p50_ms']:.0f} ms; added delay p50 "
+            f"while {figures['messages_per_second']:,.0f} messages a second or more were published. The *added* delay "
+            "of a delivery is its time beyond the longer of the paths before and after the move; only deliveries "
+            f"around a move are counted. Median move: {figures['move_p50_ms']:.0f} ms; added delay p50 "
             f"{figures['added_delay_p50_ms']:.1f} ms, p99 {p99:.1f} ms (bar {bar_ms:.0f}).\n\n"
             "![delays](handover.png)\n\n"
             + markdown_table(["kind of topic", "messages", "deliveries", "lost", "duplicated", "reordered"], lines)
@@ -121,14 +121,14 @@ class Handover:
             text += (
                 f"\n\nWith {k['kills']} processes killed in the middle of {k['moves']} moves: {k['rolled_back']} moves "
                 f"were rolled back, {k['acknowledged_lost']} of {k['acknowledged']:,} acknowledged messages of "
-                f"persistent topics were lost, {k['half_moved']} units were left half-moved. Plain topics promise "
-                f"nothing when a broker dies: {k['lost']:,} deliveries were lost there."
+                f"persistent topics were lost, {k['half_moved']} units were left half-moved. Plain topics guarantee no "
+                f"delivery when a broker dies: {k['lost']:,} deliveries were lost there."
             )
         return Report(text, tuple(bars), figures)
 
 
 class _Trial:
-    """One fleet, one load, a number of moves."""
+    """One job: a fleet, its load, and a number of moves."""
 
     def __init__(self, seed: int, moves: int, kill: bool) -> None:
         self.random = random.Random(seed)
@@ -162,18 +162,18 @@ class _Trial:
             await asyncio.sleep(0.5)
             self.stop.set()
             await pump
-            took = time.time() - began
+            run_s = time.time() - began
             await self._quiet()
             half = await self._half_moved()
             for _ in range(100):  # a killed process may take a moment to recover
                 if half:
                     await asyncio.sleep(0.1)
                     half = await self._half_moved()
-            return self._rows(records, took, half)
+            return self._rows(records, run_s, half)
 
     async def _make_topics(self) -> None:
         names = list(self.clients)
-        making = []
+        creations = []
         for kind, count in KINDS.items():
             for number in range(count):
                 topic = f"{kind}.{number}"
@@ -186,14 +186,14 @@ class _Trial:
                     settings |= {"processor": "burn?ms=0.1", "spool": 10}
                 elif kind == "keep":
                     settings |= {"persistent": True}
-                making.append(self.clients[publishers[0]].create_topic(topic, **settings))
+                creations.append(self.clients[publishers[0]].create_topic(topic, **settings))
                 for publisher in publishers:
                     self.streams.append((self.ledger.stream(topic, publisher), publisher, topic))
                 for subscriber in self.random.sample(names, 2 if kind in ("proc", "keep") else 1):
                     self.subscribers.append((subscriber, topic))
-        await asyncio.gather(*making)
+        await asyncio.gather(*creations)
         await asyncio.gather(*(self._subscribe(subscriber, topic) for subscriber, topic in self.subscribers))
-        await asyncio.sleep(3 * BETWEEN_MS / 1000)  # until the last server has heard of the last subscription
+        await asyncio.sleep(3 * BETWEEN_MS / 1000)  # until all servers know all subscriptions
         await asyncio.gather(*(self._publish(*stream) for stream in self.streams))  # opens the routes
 
     async def _subscribe(self, subscriber: str, topic: str) -> None:
@@ -208,12 +208,12 @@ class _Trial:
     async def _pump(self) -> None:
         """Publish at the rate, stream after stream."""
         loop = asyncio.get_running_loop()
-        due, at = loop.time(), 0
+        due, turn = loop.time(), 0
         while not self.stop.is_set():
             while due <= loop.time():
                 due += 1.0 / RATE
-                stream, client, topic = self.streams[at % len(self.streams)]
-                at += 1
+                stream, client, topic = self.streams[turn % len(self.streams)]
+                turn += 1
                 if self.topics[topic] in ("keep",) or self.kill:
                     task = asyncio.create_task(self._publish(stream, client, topic))
                     self.publishing.add(task)
@@ -229,7 +229,7 @@ class _Trial:
         try:
             await self.clients[client].publish(topic, payload)
         except (BadInput, Unreachable):
-            return  # a broker that was killed; only what is acknowledged is promised
+            return  # a broker was killed; only acknowledged messages are guaranteed
         self.ledger.streams[stream].acknowledged.add(number)
 
     async def _move_around(self) -> list[str]:
@@ -242,7 +242,7 @@ class _Trial:
             order = MoveOrder(self.random.choice(movable), self.random.choice(self.fleet.names))
             try:
                 ids += await self.fleet.start_moves([order])
-            except (BadInput, Unreachable):  # it is there already, or moving, or a process was killed
+            except (BadInput, Unreachable):  # already at the target, or moving, or a process was killed
                 refused += 1
                 await asyncio.sleep(0.005)
                 continue
@@ -273,7 +273,7 @@ class _Trial:
             await asyncio.sleep(0.1)
 
     async def _half_moved(self) -> int:
-        """Units that are not where the registry says, or in two places."""
+        """The number of units that are not at the broker in the registry, or are at two brokers."""
         wrong = 0
         topics = (await self.fleet.ask(ListTopics())).entries
         homes = (await self.fleet.ask(ListClients())).entries
@@ -289,23 +289,23 @@ class _Trial:
             wrong += client.home != homes[name].home
             for route in client._routes:
                 topic = route.topic.name
-                right = homes[name].home if topics[topic].unit == "client" else topics[topic].broker
-                wrong += route.broker != right
+                expected = homes[name].home if topics[topic].unit == "client" else topics[topic].broker
+                wrong += route.broker != expected
         return wrong
 
-    def _rows(self, records: list[MoveRecord], took: float, half: int) -> list[Row]:
-        keeps = {t for t, kind in self.topics.items() if kind == "keep"}
-        kept = self.ledger.audit(keeps, acknowledged_only=True)
+    def _rows(self, records: list[MoveRecord], run_s: float, half: int) -> list[Row]:
+        persistent_topics = {t for t, kind in self.topics.items() if kind == "keep"}
+        durable = self.ledger.audit(persistent_topics, acknowledged_only=True)
         added = self._added(records)
         times = [1000 * (r.phases[-1][1] - r.phases[0][1]) for r in records]
         total: Row = {
             "row": "total", "kind": "all", "asked": self.moves, "moves": len(records),
             "rolled_back": sum(r.phase == Phase.ROLLED_BACK for r in records),
-            **self.ledger.audit(), "rate": sum(s.sent for s in self.ledger.streams) / took,
-            "added_ms": [round(each, 3) for each in added], "move_p50_ms": float(np.median(times)),
+            **self.ledger.audit(), "rate": sum(s.sent for s in self.ledger.streams) / run_s,
+            "added_ms": [round(delay, 3) for delay in added], "move_p50_ms": float(np.median(times)),
             "kills": self.kills, "half_moved": half,
-            "acknowledged": sum(len(s.acknowledged) for s in self.ledger.streams if s.topic in keeps),
-            "acknowledged_lost": kept["lost"],
+            "acknowledged": sum(len(s.acknowledged) for s in self.ledger.streams if s.topic in persistent_topics),
+            "acknowledged_lost": durable["lost"],
         }  # fmt: skip
         kinds = [
             {"row": "kind", "kind": kind, **self.ledger.audit({t for t, k in self.topics.items() if k == kind})}
@@ -316,7 +316,7 @@ class _Trial:
 
     def _added(self, records: list[MoveRecord]) -> list[float]:
         """Extra delay of deliveries around a move, in ms beyond the longer of the paths before and after."""
-        places: dict[str, list[tuple[float, str]]] = {}  # topic or client -> when it was where
+        places: dict[str, list[tuple[float, str]]] = {}  # topic or client -> times of arrival at brokers
         for record in sorted(records, key=lambda r: r.phases[0][1]):
             switched = next((at for phase, at in record.phases if phase == Phase.DRAINING), None)
             if switched is not None and record.phase == Phase.DONE:
@@ -325,27 +325,29 @@ class _Trial:
         added = []
         for (stream, subscriber), deliveries in self.ledger.deliveries.items():
             topic, publisher = self.ledger.streams[stream].topic, self.ledger.streams[stream].publisher
-            movers = (publisher, subscriber) if self.topics[topic] == "roam" else (topic, topic)
-            for sent, came in zip(deliveries.sent_at, deliveries.came_at, strict=True):
-                outs, ins = (_around(places.get(mover), sent, came) for mover in movers)
-                if len(outs) == 1 and len(ins) == 1:
+            units = (publisher, subscriber) if self.topics[topic] == "roam" else (topic, topic)
+            for sent, received in zip(deliveries.sent_at, deliveries.arrived_at, strict=True):
+                publisher_brokers, subscriber_brokers = (_around(places.get(unit), sent, received) for unit in units)
+                if len(publisher_brokers) == 1 and len(subscriber_brokers) == 1:
                     continue  # nothing moved
-                ways = [(a, b) for a in outs for b in ins] if movers[0] != movers[1] else [(b, b) for b in outs]
-                path = max(self._path_ms(self.site[publisher], a, b, self.site[subscriber]) for a, b in ways)
-                added.append(max(0.0, 1000 * (came - sent) - path))
+                pairs = [(a, b) for a in publisher_brokers for b in subscriber_brokers]
+                if units[0] == units[1]:
+                    pairs = [(broker, broker) for broker in publisher_brokers]
+                path_ms = max(self._path_ms(self.site[publisher], a, b, self.site[subscriber]) for a, b in pairs)
+                added.append(max(0.0, 1000 * (received - sent) - path_ms))
         return added
 
     def _path_ms(self, publisher: str, first: str, second: str, subscriber: str) -> float:
         return BETWEEN_MS * ((publisher != first) + (first != second) + (second != subscriber))
 
 
-def _around(history: list[tuple[float, str]] | None, sent: float, came: float) -> list[str]:
+def _around(history: list[tuple[float, str]] | None, sent: float, received: float) -> list[str]:
     """Brokers of a topic or client for a message sent and received at these times; one if there was no move."""
     if not history:
         return ["?"]
     times = [at for at, _ in history]
     first = max(0, bisect.bisect_right(times, sent - WINDOW_S) - 1)
-    last = bisect.bisect_right(times, came)
+    last = bisect.bisect_right(times, received)
     return sorted({place for _, place in history[first:last]})
 
 

@@ -73,19 +73,19 @@ class MaxDataGrid:
         below = 0
         for cell, members in cells.items():
             trim = select(members, who="link/trim")
-            # every instance against the best bound that anything proved for it
+            # Every instance is compared with the best bound that was proved for it.
             best = {
                 seed: min(row["value"] for row in of_seed if row["who"].startswith("bound/"))
                 for seed, of_seed in grouped(members, lambda row: row["seed"]).items()
             }
             share = {
-                who: sum(r["value"] / best[r["seed"]] for r in of) / len(of)
-                for who, of in grouped(members, lambda row: row["who"]).items()
+                who: sum(r["value"] / best[r["seed"]] for r in part) / len(part)
+                for who, part in grouped(members, lambda row: row["who"]).items()
             }
-            found = {s: max(r["value"] for r in of if not r["who"].startswith("bound/")) for s, of in
+            best_value = {s: max(r["value"] for r in part if not r["who"].startswith("bound/")) for s, part in
                      grouped(members, lambda row: row["seed"]).items()}  # fmt: skip
-            gap = max(best[s] / found[s] - 1.0 for s in best)
-            mean_gap = sum(best[s] / found[s] - 1.0 for s in best) / len(best)
+            gap = max(best[s] / best_value[s] - 1.0 for s in best)
+            mean_gap = sum(best[s] / best_value[s] - 1.0 for s in best) / len(best)
             rival = {(r["seed"], r["who"]): r["value"] for r in members}
             below += sum(
                 rival[s, "link/trim"] < max(rival[s, "link/gs"], rival[s, "link/mkpbs"]) * (1 - 1e-12) for s in best
@@ -106,22 +106,23 @@ class MaxDataGrid:
         _draw(rows, out)
         bars = (
             Bar.at_least(
-                f"trim, % of a proven bound, worst cell mean ({_say(worst['share'][1])})",
+                f"trim, % of a proven bound, worst cell mean ({_label(worst['share'][1])})",
                 100 * worst["share"][0],
                 99.9,
             ),
             Bar.at_most("instances on which trim is below gs or mkpbs", below, 0),
             Bar.at_most(
-                f"best bound above best solution, %, worst cell mean ({_say(worst['gap'][1])})",
+                f"best bound above best solution, %, worst cell mean ({_label(worst['gap'][1])})",
                 100 * worst["gap"][0],
                 0.15,
             ),
         )
         trim, ilp = select(rows, who="link/trim"), select(rows, who="link/ilp")
         text = (
-            f"{len(cells)} cells. Data received in % of what is offered; then in % of the best upper bound proved for "
-            "the instance; then how far each bound lies above that one, in %; then how far the best bound lies above "
-            f"the best solution on the worst instance. `trim` is proven optimal on {sum(r['proven'] for r in trim)} of "
+            f"{len(cells)} cells. Data received in % of the data offered; then in % of the best upper bound proved for "
+            "the instance; then the distance of each bound above the best one, in %; then the distance of the best "
+            "bound above the best solution, on the worst instance. "
+            f"`trim` is proven optimal on {sum(r['proven'] for r in trim)} of "
             f"{len(trim)} instances and takes {1e3 * mean(trim, 'seconds'):.0f} ms on average. LowVariance is read as "
             f"8 to 12. The integer program had {ILP_SECONDS:g} s on the first seed of each cell and proved "
             f"{sum(r['proven'] for r in ilp)} of {len(ilp)} optimal.\n\n"
@@ -135,7 +136,7 @@ class MaxDataGrid:
         return Report(text, bars)
 
 
-def _say(cell: tuple[Any, ...]) -> str:
+def _label(cell: tuple[Any, ...]) -> str:
     return ", ".join(str(part) for part in cell)
 
 
@@ -156,7 +157,7 @@ def _bound(kind: str, instance: Instance) -> Bound:
 def _draw(rows: list[Row], out: Path) -> None:
     from trimtab.lab import plots
 
-    looks = {"homogeneous": "-", "low": "--", "high": ":"}
+    styles = {"homogeneous": "-", "low": "--", "high": ":"}
     # (title, publishers, bandwidth, rates, policies), as the paper draws them, with trim and the bound added
     figures: list[tuple[str, int, int, tuple[str, ...], tuple[str, ...]]] = [
         ("Figure 2: 100 publishers, bandwidth 500", 100, 500, ("homogeneous",), POLICIES),
@@ -175,7 +176,7 @@ def _draw(rows: list[Row], out: Path) -> None:
         for dist in rates:
             for policy in policies:
                 label = policy.split("/")[-1] if dist == rates[0] else "_"
-                plots.line(panel, MACHINES, curve(p, b, dist, policy), policy, linestyle=looks[dist], label=label)
+                plots.line(panel, MACHINES, curve(p, b, dist, policy), policy, linestyle=styles[dist], label=label)
         if len(rates) == 1:
             panel.plot(MACHINES, curve(p, b, rates[0], "bound/paper"), "k:", linewidth=1, label="paper's bound")
         panel.set_title(title, fontsize=9)
@@ -209,7 +210,7 @@ def _draw(rows: list[Row], out: Path) -> None:
                 bound = curve(p, b, dist, "bound/link/trim")
                 share = [100 * y / u for y, u in zip(curve(p, b, dist, policy), bound, strict=True)]
                 label = policy.split("/")[-1] if dist == RATES[0] else "_"
-                plots.line(panel, MACHINES, share, policy, linestyle=looks[dist], label=label)
+                plots.line(panel, MACHINES, share, policy, linestyle=styles[dist], label=label)
         panel.set_title(f"{p} publishers, bandwidth {b}; rates equal (-), low (--), high (:)", fontsize=8)
         panel.set_xlabel("machines")
         panel.set_ylabel("data received, % of trim's bound")

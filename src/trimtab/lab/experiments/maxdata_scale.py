@@ -1,4 +1,4 @@
-"""Lambert & Sakellariou, Section V-D, everything ten times larger, and on to ten million links."""
+"""Lambert & Sakellariou, Section V-D: ten times larger instances than in Section V-A, and up to ten million links."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LARGER: Final[list[Job]] = [
     )
 ]
 NAMES: Final = ("link/gs", "link/mkpbs", "link/trim")
-MKPBS_UP_TO: Final = 1_000_000  # links; its passes cost topics x brokers each
+MKPBS_UP_TO: Final = 1_000_000  # most links for MKPBS, since each of its passes costs topics x brokers
 WORLD: Final = ("publishers", "subscribers", "edges", "rates", "machines", "bandwidth")
 
 
@@ -67,20 +67,20 @@ class MaxDataScale:
         return rows
 
     def report(self, rows: list[Row], out: Path) -> Report:
-        for of in grouped(rows, lambda row: tuple(row[n] for n in (*WORLD, "seed"))).values():
-            best = next(r["bound"] for r in of if r["policy"] == "link/trim")
-            for row in of:
+        for part in grouped(rows, lambda row: tuple(row[n] for n in (*WORLD, "seed"))).values():
+            best = next(r["bound"] for r in part if r["policy"] == "link/trim")
+            for row in part:
                 row["of_bound"] = row["received"] / best
         lines = []
-        for world, of in grouped(rows, lambda row: tuple(row[n] for n in WORLD)).items():
+        for world, part in grouped(rows, lambda row: tuple(row[n] for n in WORLD)).items():
             lines.append(
                 (
                     f"{world[0]:,}, {world[4]}, {world[5]:,}, {world[3]}",
-                    f"{of[0]['links']:,}",
-                    f"{100 * mean(of, 'share', policy='link/trim'):.2f}",
-                    *(f"{100 * mean(of, 'of_bound', policy=name):.4f}" for name in NAMES),
-                    select(of, policy="link/trim")[0]["bound_kind"],
-                    *(f"{1e3 * mean(of, 'seconds', policy=name):,.2f}" for name in NAMES),
+                    f"{part[0]['links']:,}",
+                    f"{100 * mean(part, 'share', policy='link/trim'):.2f}",
+                    *(f"{100 * mean(part, 'of_bound', policy=name):.4f}" for name in NAMES),
+                    select(part, policy="link/trim")[0]["bound_kind"],
+                    *(f"{1e3 * mean(part, 'seconds', policy=name):,.2f}" for name in NAMES),
                 )
             )
         _draw(rows, out)
@@ -102,8 +102,8 @@ class MaxDataScale:
         columns = ["P, M, b, rates", "links", "trim received %", "gs % of bound", "mkpbs % of bound",
                    "trim % of bound", "bound", "gs ms", "mkpbs ms", "trim ms"]  # fmt: skip
         text = (
-            "1,000 subscribers with 50 links each, and larger. % of the bound that `trim` proved; milliseconds for the "
-            "whole answer, a broker per link, compiled and warm, best of a few runs on one core; means over seeds.\n\n"
+            "1,000 subscribers with 50 links each, and larger. % of the bound that `trim` proved; milliseconds for a "
+            "whole answer (a broker per link) without compilation, best of some runs on one core; means over seeds.\n\n"
             "![Figures 10 to 13](figures-10-13.png)\n\n" + markdown_table(columns, lines)
         )
         return Report(text, bars)
@@ -125,15 +125,15 @@ def _draw(rows: list[Row], out: Path) -> None:
     sheet, panels = plots.figure(2, 3)
 
     def curve(column: str, p: int, b: int, policy: str, rates: str = "homogeneous") -> list[float]:
-        of = select(rows, links=50_000, publishers=p, bandwidth=b, rates=rates, policy=policy)
-        return [mean(of, column, machines=m) for m in machines]
+        curve_rows = select(rows, links=50_000, publishers=p, bandwidth=b, rates=rates, policy=policy)
+        return [mean(curve_rows, column, machines=m) for m in machines]
 
     received, below, *times = panels.flat[:5]
-    for b, look in ((5000, "-"), (2000, "--")):
+    for b, style in ((5000, "-"), (2000, "--")):
         for policy in NAMES:
             share = [100 * y for y in curve("share", 1000, b, policy)]
             label = policy.split("/")[-1] if b == 5000 else "_"
-            plots.line(received, machines, share, policy, linestyle=look, label=label)
+            plots.line(received, machines, share, policy, linestyle=style, label=label)
     received.set_title("Figure 10: 1000 publishers, 5000 (-), 2000 (--)", fontsize=9)
     received.set_ylabel("data received, %")
     for policy in NAMES:
@@ -155,9 +155,9 @@ def _draw(rows: list[Row], out: Path) -> None:
         panel.legend(fontsize=7)
     last = panels.flat[-1]
     for policy in NAMES:
-        of = grouped(select(rows, policy=policy), lambda r: r["links"])
-        sizes = sorted(of)
-        plots.line(last, sizes, [max(r["seconds"] for r in of[n]) for n in sizes], policy)
+        by_links = grouped(select(rows, policy=policy), lambda r: r["links"])
+        sizes = sorted(by_links)
+        plots.line(last, sizes, [max(r["seconds"] for r in by_links[n]) for n in sizes], policy)
     last.set_xscale("log")
     last.set_yscale("log")
     last.set_title("slowest answer by number of links", fontsize=9)

@@ -43,22 +43,22 @@ class MaxDataTables:
         lines, bars = [], []
         for (p, m), printed in PRINTED.items():
             cell = select(rows, publishers=p, machines=m)
-            got = {name: 100 * mean(cell, "received_share", policy=name) for name in POLICIES}
+            received = {name: 100 * mean(cell, "received_share", policy=name) for name in POLICIES}
             trim = select(cell, policy="link/trim")
             optimal = sum(r["proven_optimal"] for r in trim)
             best = 100 * mean(trim, "bound_share")
-            ours = {"optimum": best, "GS-strict": got["link/gs-strict"], "MKPBS": got["link/mkpbs"]}
+            ours = {"optimum": best, "GS-strict": received["link/gs-strict"], "MKPBS": received["link/mkpbs"]}
             lines.append(
                 (
                     f"{p}, {m}",
-                    *(f"{value:.2f} ({print_:.2f})" for value, print_ in zip(ours.values(), printed, strict=True)),
-                    f"{got['link/gs']:.2f}",
-                    f"{got['link/trim']:.2f}",
+                    *(f"{value:.2f} ({expected:.2f})" for value, expected in zip(ours.values(), printed, strict=True)),
+                    f"{received['link/gs']:.2f}",
+                    f"{received['link/trim']:.2f}",
                     f"{optimal} of {len(trim)}",
                 )
             )
-            for (who, value), print_ in zip(ours.items(), printed, strict=True):
-                bars.append(Bar.at_most(f"P={p}, M={m}: {who} from print, points", abs(value - print_), 0.25))
+            for (who, value), expected in zip(ours.items(), printed, strict=True):
+                bars.append(Bar.at_most(f"P={p}, M={m}: {who} from print, points", abs(value - expected), 0.25))
         trim = select(rows, policy="link/trim")
         bars.append(Bar.at_least("trim proven optimal, % of instances", 100 * mean(trim, "proven_optimal"), 95.0))
         bars.append(Bar.at_most("trim, longest answer in seconds", max(r["seconds"] for r in trim), 1.0))
@@ -72,7 +72,7 @@ class MaxDataTables:
             "trim proven optimal",
         ]
         text = (
-            "Data received in % of what is offered, mean over seeds; in brackets what the paper prints. Homogeneous "
+            "Data received in % of the data offered, mean over seeds; in brackets the paper's values. Homogeneous "
             "rates, bandwidth 500, 100 subscribers with 5 links each. The optimum is the mean of proven upper "
             "bounds, which `trim` reaches where it is proven optimal.\n\n"
             f"{markdown_table(columns, lines)}\n\n![received](tables.png)"

@@ -1,7 +1,7 @@
 """Processing at a live broker: Khare's sensitivity analysis (SEC'18, IV-B, Figure 1a-1d) on a machine of two cores.
 
-Every point is a fleet of one broker, started for it alone. Publishers send one message a second each, in phases
-of their own, and never wait; latency is from sending to delivery, on one clock, since both ends are in this process.
+Every point has its own fleet of one broker. Each publisher sends one message a second, at a random phase, and does not
+wait for replies. Latency is the time from sending to delivery. Both ends are in this process, hence on one clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trimtab.lab.experiments.processing_trial import MIDDLE_MS, SIZE_BYTES, WAIT
 if TYPE_CHECKING:
     from pathlib import Path
 
-MEASURE_S: Final = {"a": 8.0, "b": 8.0, "c": 6.0, "d": 6.0}  # longer where there is one message a second
+MEASURE_S: Final = {"a": 8.0, "b": 8.0, "c": 6.0, "d": 6.0}  # longer in panels with one message a second
 
 INTERVALS_MS: Final = (10, 20, 40)  # CPU time per message
 SUBSCRIBERS: Final = (1, 80, 160, 240)  # 240: the most taxis in one region of the paper's data
@@ -27,11 +27,11 @@ BACKGROUND_B: Final = (0, 2, 4, 6, 8, 10)  # topics in 1b, 0.2 cores each
 BACKGROUND_D: Final = (2, 4)
 LOADS: Final = (0.2, 0.5, 0.7, 0.9, 1.2)  # rates in 1c, as shares of what one worker can process
 RATES_D: Final = (5, 15, 25, 35, 45)
-STEADY: Final = 10.0  # p90 below so many processing intervals: the queue does not grow
+STEADY: Final = 10.0  # limit of p90, in processing intervals, below which the queue does not grow
 
-# The paper's thresholds on four cores beside ours, by interval and background topics: IV-B, and VI for 10 and 40 ms.
+# The paper's thresholds on four cores, by interval and background topics: from IV-B, and from VI for 10 and 40 ms.
 PAPER: Final = {(10, 0): "78", (20, 0): "38", (40, 0): "20", (20, 2): "15 (with 7)", (20, 4): "8 (with 11)"}
-# panel -> (what tells its curves apart, what it is drawn against)
+# panel -> (column that has one value per curve, column of the x axis)
 AXES: Final = {
     "a": ("ms", "subscribers"), "b": ("ms", "background"), "c": ("ms", "rate"), "d": ("background", "rate"),
 }  # fmt: skip
@@ -90,15 +90,15 @@ def _point(panel: str, *, ms: int = MIDDLE_MS, subscribers: int = 1, rate: int =
 
 # The report.
 
-Curves = dict[tuple[str, Any], list[Row]]  # (panel, series) -> a row per point, by x; over the seeds, the median
+Curves = dict[tuple[str, Any], list[Row]]  # (panel, series) -> a row per point, by x; latencies: medians over seeds
 
 
 def _curves(rows: list[Row]) -> Curves:
-    """The isolated topic of 1c is a curve of 1d, too."""
+    """The curves of all panels. The curve of 1c's isolated topic is also in 1d."""
     curves: Curves = {}
-    for (panel, series, x), same in sorted(grouped(rows, lambda r: (r["panel"], r["series"], r["x"])).items()):
-        middle = {name: float(np.median([r[name] for r in same])) for name in same[0] if name.endswith("_ms")}
-        curves.setdefault((panel, series), []).append(same[0] | middle | {"x": x})
+    for (panel, series, x), points in sorted(grouped(rows, lambda r: (r["panel"], r["series"], r["x"])).items()):
+        middle = {name: float(np.median([r[name] for r in points])) for name in points[0] if name.endswith("_ms")}
+        curves.setdefault((panel, series), []).append(points[0] | middle | {"x": x})
     if ("c", MIDDLE_MS) in curves:
         curves["d", 0] = curves["c", MIDDLE_MS]
     return dict(sorted(curves.items()))
@@ -119,26 +119,26 @@ def _rise(curve: list[Row]) -> float:
 
 def _text(rows: list[Row], curves: Curves, thresholds: dict[tuple[int, int], float]) -> str:
     intro = (
-        "Khare et al. (SEC'18, Figure 1) measured a broker of four cores, with other machines for its clients; here "
-        "one machine runs the broker, the processors and the clients. A processor burns CPU time; messages have "
-        f"{SIZE_BYTES // 1024} KB; every publisher sends one a second and waits for nothing. Each point is a fleet of "
-        f"its own: {WARM_S:g} s to warm up, then {_spread([r['seconds'] for r in rows])} s measured. Latency is from "
-        "sending to delivery, p90 is over all deliveries."
+        "Khare et al. (SEC'18, Figure 1) measured a broker of four cores, with other machines for its clients. Here "
+        "one machine runs the broker, the processors and the clients. A processor burns CPU time. Messages have "
+        f"{SIZE_BYTES // 1024} KB. Every publisher sends one a second and does not wait for replies. Each point has "
+        f"its own fleet: {WARM_S:g} s to warm up, then {_spread([r['seconds'] for r in rows])} s measured. Latency is "
+        "the time from sending to delivery. p90 is over all deliveries."
     )
     definition = (
         f"A threshold is the highest rate measured at which p90 is below {STEADY:g} times the processing interval. "
-        "Beyond it the queue grows for as long as messages are published, so a latency there tells how long was "
-        f"measured more than how slow the broker is. What has not arrived {WAIT_S:g} s after the last message was sent "
-        "counts as not delivered; it has no part in the percentiles. The paper's thresholds are for four cores, those "
-        "of 10 and 40 ms by its model (VI) for a p90 below one second."
+        "Beyond it the queue grows as long as messages are published, so a latency there depends more on the time "
+        f"measured than on the broker. Messages that have not arrived {WAIT_S:g} s after the last message was sent "
+        "count as not delivered and are not in the percentiles. The paper's thresholds are for four cores; those of "
+        "10 and 40 ms follow from its model (VI) for a p90 below one second."
     )
-    said = [
+    sections = [
         _subscribers_matter(curves),
         _background_matters(curves),
         _rates_matter(curves, thresholds),
         _both(rows, thresholds),
     ]
-    parts = [intro, "![latencies](processing.png)", *said, definition, _table(curves, thresholds)]
+    parts = [intro, "![latencies](processing.png)", *sections, definition, _table(curves, thresholds)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -149,17 +149,17 @@ def _spread(values: list[float]) -> str:
 def _subscribers_matter(curves: Curves) -> str:
     ends = [(ms, curves["a", ms][0], curves["a", ms][-1]) for ms in INTERVALS_MS if ("a", ms) in curves]
     machine = [row["machine_busy"] for ms, *_ in ends for row in curves["a", ms]]
-    shown = "; ".join(
+    figures = "; ".join(
         f"with {ms} ms of processing {first['p90_ms']:.0f} ms for {first['x']}, {last['p90_ms']:.0f} ms for {last['x']}"
         for ms, first, last in ends
     )
     if not ends:
         return ""
     return (
-        f"**1a, subscribers of an isolated topic.** p90 by number of subscribers: {shown}. The paper finds the impact "
-        "very small for sub-second bounds, and 240 subscribers easily sustained. The subscribers share one process "
-        "here, so their own work is part of it. These points load the machine by a few per cent; it was "
-        f"{100 * float(np.mean(machine)):.0f} % busy on average, and what is beyond that was the load of others."
+        f"**1a, subscribers of an isolated topic.** p90 by number of subscribers: {figures}. The paper finds the "
+        "impact very small for sub-second bounds, and 240 subscribers easily sustained. Here the subscribers share one "
+        "process, so the latency includes their own work. These points load the machine by a few per cent. It was "
+        f"{100 * float(np.mean(machine)):.0f} % busy on average; the difference is the load of other processes."
     )
 
 
@@ -182,8 +182,8 @@ def _rates_matter(curves: Curves, thresholds: dict[tuple[int, int], float]) -> s
     for ms in INTERVALS_MS:
         if curve := curves.get(("c", ms)):
             marked = {curve[0]["x"], thresholds[ms, 0], curve[-1]["x"]}
-            shown = [f"{row['p90_ms']:,.0f} ms at {row['x']}" for row in curve if row["x"] in marked]
-            parts.append(f"with {ms} ms of processing {', '.join(shown)}")
+            figures = [f"{row['p90_ms']:,.0f} ms at {row['x']}" for row in curve if row["x"] in marked]
+            parts.append(f"with {ms} ms of processing {', '.join(figures)}")
     if not parts:
         return ""
     return (
@@ -196,14 +196,14 @@ def _rates_matter(curves: Curves, thresholds: dict[tuple[int, int], float]) -> s
 def _both(rows: list[Row], thresholds: dict[tuple[int, int], float]) -> str:
     cores = {row["background"]: row["background_cores"] for row in reversed(select(rows, panel="d"))}  # first seed's
     cores = dict(sorted(cores.items()))
-    shown = ", ".join(
-        f"{thresholds[MIDDLE_MS, count]:g} messages/s with {count} ({asked:.1f} cores asked for)"
-        for count, asked in cores.items()
+    figures = ", ".join(
+        f"{thresholds[MIDDLE_MS, count]:g} messages/s with {count} ({demand:.1f} cores of load)"
+        for count, demand in cores.items()
     )
-    return shown and (
+    return figures and (
         "**1d, the same beside background topics**, whose rates and intervals are drawn at random. The threshold of "
-        f"{MIDDLE_MS} ms: {thresholds.get((MIDDLE_MS, 0), math.nan):g} alone, {shown}. The paper: 38 alone, 15 with 7 "
-        "and 8 with 11 background topics on four cores."
+        f"{MIDDLE_MS} ms: {thresholds.get((MIDDLE_MS, 0), math.nan):g} alone, {figures}. The paper: 38 alone, 15 with "
+        "7 and 8 with 11 background topics on four cores."
     )
 
 
@@ -233,17 +233,17 @@ def _draw(curves: Curves, out: Path) -> None:
         "c": ("1c: isolated, one subscriber", "messages/s (dotted: 1000 / interval)"),
         "d": (f"1d: {MIDDLE_MS} ms beside background topics", "messages/s"),
     }
-    look: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.2}
+    line_style: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.2}
     for panel, (name, (title, across)) in zip(panels.flat, titles.items(), strict=True):
-        of = [(series, curve) for (its, series), curve in curves.items() if its == name]
-        for (series, curve), colour in zip(of, colours, strict=False):
+        panel_curves = [(series, curve) for (letter, series), curve in curves.items() if letter == name]
+        for (series, curve), colour in zip(panel_curves, colours, strict=False):
             x = [row["x"] for row in curve]
             if name == "b":
                 for q, style in ((99, "--"), (90, "-"), (50, ":")):
-                    panel.plot(x, [row[f"p{q}_ms"] for row in curve], style, label=f"p{q}", color=colour, **look)
+                    panel.plot(x, [row[f"p{q}_ms"] for row in curve], style, label=f"p{q}", color=colour, **line_style)
                 continue
             label = f"{series} background" if name == "d" else f"{series} ms"
-            panel.plot(x, [row["p90_ms"] for row in curve], label=label, color=colour, **look)
+            panel.plot(x, [row["p90_ms"] for row in curve], label=label, color=colour, **line_style)
             if name == "c":
                 panel.axvline(1000 / series, color=colour, linestyle=":", linewidth=0.8)
         if name in "cd":
@@ -253,6 +253,6 @@ def _draw(curves: Curves, out: Path) -> None:
         panel.set_title(title, fontsize=9)
         panel.set_xlabel(across)
         panel.set_ylabel("latency, ms" if name == "b" else "p90 latency, ms")
-        if of:
+        if panel_curves:
             panel.legend(fontsize=8)
     plots.save(sheet, out / "processing.png")

@@ -1,4 +1,4 @@
-"""Tanaka et al. (RELOC), Section 7.2: Figures 14 to 16, and how far from the optimum each policy is."""
+"""Tanaka et al. (RELOC), Section 7.2: Figures 14 to 16, and the distance of each policy from the optimum."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ PANELS: Final = {
 }  # fmt: skip
 
 
-def _row(found: Delay, seconds: float, field: Field) -> Row:
+def _row(delay: Delay, seconds: float, field: Field) -> Row:
     return {
-        "delay_ms": found.mean_ms, "near_ms": found.near_ms, "far_ms": found.far_ms, "kept": float(found.kept.min()),
-        "storage": float(found.storage.max()), "compute": float(found.compute.max()),
-        "km": found.near_ms / 2.0 / 0.1, "seconds": seconds, "clients": field.clients,
+        "delay_ms": delay.mean_ms, "near_ms": delay.near_ms, "far_ms": delay.far_ms, "kept": float(delay.kept.min()),
+        "storage": float(delay.storage.max()), "compute": float(delay.compute.max()),
+        "km": delay.near_ms / 2.0 / 0.1, "seconds": seconds, "clients": field.clients,
     }  # fmt: skip
 
 
-def _asked(problem: Problem, name: str, seed: int, **knobs: Any) -> Row:
-    given = {"objective": "delay"} if name == "trim" else {}
-    answer = ask(f"client/{name}", problem, seed=seed, **(given | knobs))
+def _answer(problem: Problem, name: str, seed: int, **knobs: Any) -> Row:
+    defaults = {"objective": "delay"} if name == "trim" else {}
+    answer = ask(f"client/{name}", problem, seed=seed, **(defaults | knobs))
     assert answer.judgement.delay is not None
     return _row(answer.judgement.delay, answer.seconds, Field.of(problem))
 
@@ -60,18 +60,20 @@ class Locality:
 
     def run(self, job: Job) -> list[Row]:
         problem = Problem(RelocField(sigma=job["sigma"]).make(job["seed"]), "client")
-        return [{"policy": name, **_asked(problem, name, job["seed"])} for name in POLICIES]
+        return [{"policy": name, **_answer(problem, name, job["seed"])} for name in POLICIES]
 
     def report(self, rows: list[Row], out: Path) -> Report:
         _draw(rows, "sigma", SIGMAS, "policy", POLICIES, out / "locality.png", "sigma, km")
         bars = []
         for sigma in SIGMAS:
-            of = select(rows, sigma=sigma)
-            least = {name: mean(of, "delay_ms", policy=name) for name in POLICIES}
+            cells = select(rows, sigma=sigma)
+            least = {name: mean(cells, "delay_ms", policy=name) for name in POLICIES}
             if sigma >= 5.0:
-                rest = min(least[name] for name in PAPERS if name != "reloc")
+                best_other = min(least[name] for name in PAPERS if name != "reloc")
                 bars.append(
-                    Bar.at_most(f"sigma {sigma:g}: RELOC / the best other of the paper's", least["reloc"] / rest, 1.0)
+                    Bar.at_most(
+                        f"sigma {sigma:g}: RELOC / the best other of the paper's", least["reloc"] / best_other, 1.0
+                    )
                 )
             limit = 0.84 if sigma == 20.0 else 0.80
             bars.append(Bar.at_most(f"sigma {sigma:g}: trim / RELOC", least["trim"] / least["reloc"], limit))
@@ -102,15 +104,16 @@ class Spool:
 
     def run(self, job: Job) -> list[Row]:
         problem = Problem(RelocField(sigma=5.0, per_member=job["per_member"]).make(job["seed"]), "client")
-        return [{"policy": name, **_asked(problem, name, job["seed"])} for name in POLICIES]
+        return [{"policy": name, **_answer(problem, name, job["seed"])} for name in POLICIES]
 
     def report(self, rows: list[Row], out: Path) -> Report:
         _draw(rows, "per_member", PER_MEMBER, "policy", POLICIES, out / "spool.png", "messages kept for each member")
         bars = []
         for p in PER_MEMBER:
-            of = select(rows, per_member=p)
-            rest = min(mean(of, "delay_ms", policy=name) for name in POLICIES if name != "trim")
-            bars.append(Bar.at_most(f"p {p:g}: trim / the best other", mean(of, "delay_ms", policy="trim") / rest, 1.0))
+            cells = select(rows, per_member=p)
+            best_other = min(mean(cells, "delay_ms", policy=name) for name in POLICIES if name != "trim")
+            ratio = mean(cells, "delay_ms", policy="trim") / best_other
+            bars.append(Bar.at_most(f"p {p:g}: trim / the best other", ratio, 1.0))
         return Report(_table(rows, "per_member", PER_MEMBER, "policy", POLICIES, "spool.png"), tuple(bars))
 
 
@@ -126,7 +129,7 @@ class ClusterNumber:
 
     def run(self, job: Job) -> list[Row]:
         problem = Problem(RelocField(sigma=job["sigma"]).make(job["seed"]), "client")
-        return [{"clusters": k, **_asked(problem, "reloc", job["seed"], clusters=k)} for k in CLUSTERS]
+        return [{"clusters": k, **_answer(problem, "reloc", job["seed"], clusters=k)} for k in CLUSTERS]
 
     def report(self, rows: list[Row], out: Path) -> Report:
         _draw(rows, "clusters", CLUSTERS, "sigma", SIGMAS, out / "clusters.png", "clusters K")
@@ -144,7 +147,7 @@ class ClusterNumber:
 class Optimum:
     """Heuristics against the true optimum, on cases small enough to try all placements; not in the paper."""
 
-    title = "RELOC: how far from the optimum (Tanaka et al., Section 8)"
+    title = "RELOC: distance from the optimum (Tanaka et al., Section 8)"
     seeds = 12
     timed = False
 
@@ -161,8 +164,9 @@ class Optimum:
         )  # fmt: skip
         rows = []
         for name in POLICIES:
-            fair = {"clusters": 2} if name == "reloc" else {}  # with four, each server would be its own
-            rows.append({"policy": name, "above": _asked(problem, name, job["seed"], **fair)["delay_ms"] / least - 1.0})
+            knobs = {"clusters": 2} if name == "reloc" else {}  # with four clusters, each would have one server only
+            delay_ms = _answer(problem, name, job["seed"], **knobs)["delay_ms"]
+            rows.append({"policy": name, "above": delay_ms / least - 1.0})
         return rows
 
     def report(self, rows: list[Row], out: Path) -> Report:
@@ -177,7 +181,7 @@ class Optimum:
             )
             for name in POLICIES
         ]
-        text = "Above the least delay of all placements, mean (and worst).\n\n" + markdown_table(
+        text = "Delay above the least delay of all placements, mean (and worst).\n\n" + markdown_table(
             ["policy", "tight room", "medium room"], lines
         )
         ours = [row["above"] for row in select(rows, policy="trim")]
@@ -185,7 +189,7 @@ class Optimum:
 
 
 def _tiny(storage: float, compute: float, seed: int, clients: int = 10, topics: int = 5, members: int = 4) -> Workload:
-    """Four servers, ten clients, five topics of four of them each."""
+    """A workload of four servers, ten clients, and five topics with four members each."""
     rng = np.random.default_rng(seed)
     chosen = np.concatenate([rng.choice(clients, members, replace=False) for _ in range(topics)])
     place = rng.uniform(0.0, 25.0, (clients, 2))
@@ -208,12 +212,12 @@ def _draw(
 
     sheet, panels = plots.figure(2, 3, width=3.4, height=2.8)
     for panel, (column, title) in zip(panels.flat, PANELS.items(), strict=True):
-        for each in lines:
-            y = [mean(rows, column, **{x: value, by: each}) for value in values]
+        for line in lines:
+            y = [mean(rows, column, **{x: value, by: line}) for value in values]
             if by == "policy":
-                plots.line(panel, values, y, str(each))
+                plots.line(panel, values, y, str(line))
             else:
-                panel.plot(values, y, marker=".", label=f"{by} {each:g}")
+                panel.plot(values, y, marker=".", label=f"{by} {line:g}")
         panel.set_title(title, fontsize=9)
         panel.set_xlabel(label)
     shown, names = panels.flat[0].get_legend_handles_labels()
@@ -224,9 +228,9 @@ def _draw(
 def _table(
     rows: list[Row], x: str, values: Sequence[float], by: str, lines: Sequence[str], picture: str
 ) -> str:  # fmt: skip
-    def cell(value: float, each: str) -> str:
-        total, near, far = (mean(rows, name, **{x: value, by: each}) for name in ("delay_ms", "near_ms", "far_ms"))
+    def cell(value: float, line: str) -> str:
+        total, near, far = (mean(rows, name, **{x: value, by: line}) for name in ("delay_ms", "near_ms", "far_ms"))
         return f"{total:.2f} ({near:.2f} + {far:.2f})"
 
-    cells = [(f"{value:g}", *(cell(value, each) for each in lines)) for value in values]
+    cells = [(f"{value:g}", *(cell(value, line) for line in lines)) for value in values]
     return f"Delay Y (Y1 + Y2), ms, mean over seeds.\n\n![figure]({picture})\n\n" + markdown_table([x, *lines], cells)

@@ -1,7 +1,7 @@
 """Stability of load balancers: cases on which balancers are known to oscillate, in virtual time.
 
-Ours runs the controller's own code; Pulsar's three shedders are the baselines. Figures of every case: moves, the time
-after an event until loads are as level as possible, and moves long after the last event.
+Trimtab runs the controller's own code; Pulsar's three shedders are the baselines. The figures of every case are the
+moves, the time after an event until loads are as level as possible, and the moves long after the last event.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ BALANCERS: Final = (OURS, "threshold", "uniform", "average")
 SOON: Final = 12  # periods after an event within which moves are expected
 THRASH: Final = 0.1  # moves without an event, as a share of the clients, above which a balancer thrashes
 QUICKLY: Final = 3  # periods within which loads should be level again
-RESTLESS: Final = 0.02  # moves without an event, as a share of the clients, above which it does not come to rest
+RESTLESS: Final = 0.02  # moves without an event, as a share of the clients, above which a balancer is not at rest
 SLOW_ON_PURPOSE: Final = ("turns", "drift", "flapping")  # cases whose changes a controller must not follow
 EVERY: Final = 5  # seconds between points of a curve
 
 
 class Stability:
-    title = "Stability: cases that balancers run in circles on, in virtual time"
+    title = "Stability: cases on which balancers oscillate, in virtual time"
     seeds = 3
     timed = False
 
@@ -71,7 +71,7 @@ class Stability:
             Bar.at_most("ours / a shedder's moves where it thrashes, worst", max(share, default=0.0), 0.1),
             Bar.at_most("seconds a client is without a broker, worst", max(r["homeless_s"] for r in ours), 3),
             Bar.at_most(
-                "clients of ours that went back to where they came from though nothing had happened",
+                "clients that ours moved back to an earlier broker without an event",
                 sum(row["returned"] for row in ours if row["calm"]), 0,
             ),
             Bar.at_most("cores or messages in use at the end / allowed, worst", max(row["full"] for row in ours), 1),
@@ -81,28 +81,28 @@ class Stability:
         for case in CASES:
             cells: list[str] = [case]
             for who in BALANCERS:
-                some = select(rows, case=case, who=who)
-                mark = "!" if any(r["restless"] > THRASH * r["clients"] for r in some) else ""
-                cells.append(f"{mean(some, 'moves'):.0f}{mark} ({mean(some, 'spread'):.2f})")
+                runs = select(rows, case=case, who=who)
+                mark = "!" if any(r["restless"] > THRASH * r["clients"] for r in runs) else ""
+                cells.append(f"{mean(runs, 'moves'):.0f}{mark} ({mean(runs, 'spread'):.2f})")
             settled = max(row["settled"] for row in select(ours, case=case))
             rest, back = (sum(r[name] for r in select(ours, case=case)) for name in ("restless", "returned"))
             cells += [f"{settled:.0f}", f"{rest:.0f}", f"{back:.0f}"]
             lines.append(cells)
         text = "\n\n".join([
             f"{len(CASES)} cases, {seeds} seeds. Moves, in brackets the mean spread of loads over the whole run; ! "
-            f"where more than {THRASH:.0%} of the clients move though nothing has happened for long. Periods are the "
-            "controller's own, of 5 s; Pulsar's shedders look every minute, with all knobs at their defaults.",
+            f"where more than {THRASH:.0%} of the clients move long after the last event. Periods are the "
+            "controller's, of 5 s; Pulsar's shedders act every minute, with all knobs at their defaults.",
             markdown_table(
                 ["case", *BALANCERS, "ours: periods until level", "ours: moves at rest", "ours: moves back"], lines
             ),
-            "What the cases are:",
+            "The cases:",
             "\n".join(f"- **{name}**: {make(0).about}" for name, make in CASES.items()),
         ])  # fmt: skip
         return Report(text, bars, {"thrashing": len(thrashing)})
 
 
 def figures(case: Case, balancer: Balancer, trace: Trace) -> Row:
-    """The figures of a case."""
+    """The figures of a balancer on a case."""
     turns = case.turns()
     soon_s = case.lag_s + SOON * (balancer.period_s if balancer.name == OURS else shedders.INTERVAL_S)
     restless = sum(
@@ -113,7 +113,7 @@ def figures(case: Case, balancer: Balancer, trace: Trace) -> Row:
         "returned": trace.returned, "restless": restless, "homeless_s": trace.worst_homeless_s,
         "settled": _settled(case, balancer, trace), "spread": float(np.mean(trace.spread)),
         "spread_end": trace.spread[-1], "full": trace.fullest[-1], "calm": len(turns) == 1,
-        "curve": [round(each, 4) for each in trace.spread[::EVERY]],
+        "curve": [round(spread, 4) for spread in trace.spread[::EVERY]],
         "moved": np.cumsum(trace.moves)[::EVERY].tolist(),
     }  # fmt: skip
 
@@ -126,8 +126,8 @@ def _settled(case: Case, balancer: Balancer, trace: Trace) -> float:
         if _mean(case, begin) <= settings.beta:
             continue
         level = max(settings.alpha, 1.05 * _reachable(case, begin))
-        there = next((at for at in range(begin, end) if trace.spread[at] <= level), end)
-        worst = max(worst, (there - begin - case.lag_s) / balancer.period_s)
+        settled = next((second for second in range(begin, end) if trace.spread[second] <= level), end)
+        worst = max(worst, (settled - begin - case.lag_s) / balancer.period_s)
     return worst
 
 
@@ -139,24 +139,24 @@ def _mean(case: Case, second: int) -> float:
 def _reachable(case: Case, second: int) -> float:
     """The spread of the best possible placement, with no clients at brokers that refuse them."""
     alive = np.ones(case.brokers, bool)
-    for event in sorted(case.events, key=lambda each: each.at):
+    for event in sorted(case.events, key=lambda event: event.at):
         if event.at <= second:
             alive[event.broker] = event.action != "dies"
         elif event.action == "joins":
             alive[event.broker] = False
     alive_now = alive.copy()
     alive_now[list(case.refuses)] = False
-    part = replace(
+    living = replace(
         case, brokers=int(alive_now.sum()), home=np.zeros_like(case.home),
         bandwidth=None if case.bandwidth is None else case.bandwidth[alive_now],
     )  # fmt: skip
     rates = case.rates(min(second + 30, case.seconds - 1))
-    view = part.view(Snapshot(0.0, part.workload(rates)), part.home, np.ones(part.brokers, bool))
+    view = living.view(Snapshot(0.0, living.workload(rates)), living.home, np.ones(living.brokers, bool))
     best = view.load(policy("client/trim").place(replace(view.problem, current=None)).broker)
     load = np.zeros(case.brokers)
     load[alive_now] = best.per_broker
     speed = np.ones(case.brokers) if case.bandwidth is None else case.bandwidth / case.bandwidth.mean()
-    load += 0.0 if case.besides is None else case.besides
+    load += 0.0 if case.other_load is None else case.other_load
     return Load(load[alive], speed[alive]).cov
 
 
@@ -169,9 +169,9 @@ def _draw(rows: list[Row], out: Path) -> None:
     colours: dict[str, Any] = {OURS: "#d1495b", "threshold": "#30638e", "uniform": "#2e8b57", "average": "#8d6b94"}
     for axis, name in zip(axes.flat, names, strict=False):
         for who in reversed(BALANCERS):
-            some = select(rows, case=name, who=who)
-            if some:
-                curve = some[0]["curve"]
+            runs = select(rows, case=name, who=who)
+            if runs:
+                curve = runs[0]["curve"]
                 axis.plot(np.arange(len(curve)) * EVERY / 60, curve, color=colours[who], lw=1.2, label=who)
         axis.set_title(name, fontsize=8)
         axis.set_ylim(bottom=0.0)

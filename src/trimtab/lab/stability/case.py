@@ -1,4 +1,4 @@
-"""What a case is made of: clients, topics and brokers, their rates over time, and events."""
+"""The parts of a case: clients, topics and brokers, their rates over time, and events."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Event:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Rates of topics may change from second to second; everything else is said by events."""
+    """A fleet and its load over time. Rates of topics may change every second; all other changes are events."""
 
     name: str
     about: str
@@ -48,18 +48,18 @@ class Case:
     topic: Rows  # (S,) subscriptions
     client: Rows
     home: Rows  # (keys,) broker of every key at the beginning, see ``keys``
-    units: tuple[Unit, ...] | None = None  # (K,) that topics are placed by; without, by client
-    publisher: Rows | None = None  # (K,) client that publishes each topic, -1: from outside; without, all are
+    units: tuple[Unit, ...] | None = None  # (K,) unit of each topic; None: all topics are placed by client
+    publisher: Rows | None = None  # (K,) client that publishes each topic, -1: outside the fleet; None: all outside
     bandwidth: Floats | None = None  # (B,) of brokers, bytes/s
     changing: Callable[[int], Floats] | None = None  # second -> factor of every topic's rate
     events: tuple[Event, ...] = ()
     changes: tuple[int, ...] = ()  # seconds at which the rates change for good
-    noise: float = 0.0  # of a measured rate, as a share of it
-    lag_s: int = 0  # age of measurements when they come
+    noise: float = 0.0  # standard deviation of a measured rate, as a share of the rate
+    lag_s: int = 0  # age of measurements when the balancer gets them
     refuses: tuple[int, ...] = ()  # brokers to which every move fails
-    besides: Floats | None = None  # (B,) load that no client causes, bytes/s
-    size: Floats | None = None  # (K,) bytes of a message; without, one
-    cores: Floats | None = None  # (B,) of brokers; each is busy with ``PER_CORE`` messages/s
+    other_load: Floats | None = None  # (B,) load that no client causes, bytes/s
+    size: Floats | None = None  # (K,) bytes of a message; None: one byte
+    cores: Floats | None = None  # (B,) cores of brokers; a core handles ``PER_CORE`` messages/s
     settings: Settings = field(default_factory=Settings)
     seconds: int = HORIZON_S
 
@@ -108,12 +108,12 @@ class Case:
         )  # fmt: skip
 
     def load(self, rate: Floats, placement: Rows, alive: NDArray[np.bool_], *, in_messages: bool = False) -> Floats:
-        """Of every broker, in bytes/s or messages/s; one that is dead carries nothing."""
+        """Load of every broker, in bytes/s or messages/s. A dead broker carries nothing."""
         at = np.where(alive[placement], placement, UNPLACED)[self.owner].astype(np.int32)
         return Traffic.of(self.workload(rate), in_messages=in_messages).wire(at, self.brokers).total
 
     def view(self, snapshot: Snapshot, placement: Rows, alive: NDArray[np.bool_]) -> View:
-        """What a controller sees."""
+        """The controller's view of the fleet."""
         units = {f"t{topic}": unit for topic, unit in enumerate(self.units or ())}
         brokers = dict(zip(self.keys, (f"b{broker}" for broker in placement.tolist()), strict=True))
         return View.of(snapshot, RoutingTable(units, brokers), [f"b{row}" for row in np.flatnonzero(alive)])
@@ -122,12 +122,15 @@ class Case:
         return self.rate if self.changing is None else self.rate * self.changing(second)
 
     def turns(self) -> list[int]:
-        """When something happens that may call for moves."""
+        """Seconds at which moves may become necessary: the start, lasting changes of rates, and events."""
         return sorted({0, *self.changes, *(event.at for event in self.events)})
 
 
 def community(rng: np.random.Generator, clients: int, shared: int = 0) -> tuple[Floats, Rows, Rows]:
-    """Everybody has a topic of his own, rates over a decade, and one of some that are shared."""
+    """Rates and subscriptions: every client has an own topic, and one of the shared topics if there are any.
+
+    Rates of own topics are log-uniform from 1e3 to 1e4 bytes/s.
+    """
     own = np.exp(rng.uniform(np.log(1e3), np.log(1e4), clients))
     rate = np.concatenate([own, np.full(shared, 5e3)])
     topic, client = np.arange(clients), np.arange(clients)
@@ -138,22 +141,22 @@ def community(rng: np.random.Generator, clients: int, shared: int = 0) -> tuple[
 
 
 def even(clients: int, brokers: int) -> Rows:
-    """Who comes first is served first; with rates drawn alike that is nearly level."""
+    """Homes in turn. With rates from one distribution, the loads are nearly level."""
     return (np.arange(clients) % brokers).astype(np.int32)
 
 
 def levelled(rate: Floats, clients: int, brokers: int, strength: Floats | None = None) -> Rows:
-    """The heaviest first to the emptiest: as level as it can be."""
+    """Level homes: each client, heaviest first, goes to the broker with the least load, relative to its strength."""
     home, load = np.zeros(clients, np.int32), np.zeros(brokers)
-    strong = np.ones(brokers) if strength is None else strength
+    strengths = np.ones(brokers) if strength is None else strength
     for client in np.argsort(-rate[:clients], kind="stable").tolist():
-        home[client] = int(np.argmin((load + rate[client]) / strong))
+        home[client] = int(np.argmin((load + rate[client]) / strengths))
         load[home[client]] += rate[client]
     return home
 
 
 def skewed(rng: np.random.Generator, clients: int, brokers: int) -> Rows:
-    """Half of everybody at the first broker."""
+    """Random homes, with half of all clients at the first broker."""
     home = rng.integers(brokers, size=clients).astype(np.int32)
     home[rng.random(clients) < 0.5] = 0
     return home

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trimtab.errors import UnknownName
-from trimtab.lab.stability import client_cases, mixed_cases  # noqa: F401  they register their cases
+from trimtab.lab.stability import client_cases, mixed_cases  # noqa: F401  imported to register their cases
 from trimtab.lab.stability.register import CASES
 
 __all__ = ["CASES", "find"]

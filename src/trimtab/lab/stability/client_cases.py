@@ -1,4 +1,4 @@
-"""Cases that are known to make balancers run in circles, or stand still (apache/pulsar PIP-364, #16059, #21174, #21722;
+"""Cases on which balancers are known to oscillate or to do nothing (apache/pulsar PIP-364, #16059, #21174, #21722;
 linkedin/cruise-control #664, #2274; nats-io/jsm.go #748; nats-io/nats-server #1556)."""
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from trimtab.lab.stability.register import case
 if TYPE_CHECKING:
     from trimtab.model.workload import Floats
 
-N: Final = 300  # clients, where nothing else is said
+N: Final = 300  # default number of clients
 
 
 def flat(rng: np.random.Generator, name: str, about: str, brokers: int = 5, clients: int = N, **more: Any) -> Case:
-    """Level, and nothing happens."""
+    """A level fleet without events."""
     rate, topic, client = community(rng, clients, shared=10)
     home = levelled(rate, clients, brokers)
     return Case(name, about, brokers, rate, topic, client, home, **more)
 
 
 def uneven(rng: np.random.Generator, name: str, about: str, brokers: int = 5, **more: Any) -> Case:
+    """An uneven fleet without events: half of all clients are at the first broker."""
     rate, topic, client = community(rng, N, shared=10)
     return Case(name, about, brokers, rate, topic, client, skewed(rng, N, brokers), **more)
 
@@ -41,7 +42,7 @@ def _idle_newcomer(rng: np.random.Generator, name: str, about: str) -> Case:
     return Case(name, about, 11, rate, topic, client, levelled(rate, N, 10), events=(Event(60, "joins", 10),))
 
 
-@case("an empty broker joins fifty, where it hardly shows in the spread")
+@case("an empty broker joins fifty, so that it hardly changes the spread")
 def _idle_among_fifty(rng: np.random.Generator, name: str, about: str) -> Case:
     rate, topic, client = community(rng, 2000)
     return Case(name, about, 51, rate, topic, client, levelled(rate, 2000, 50), events=(Event(60, "joins", 50),))
@@ -50,24 +51,24 @@ def _idle_among_fifty(rng: np.random.Generator, name: str, about: str) -> Case:
 @case("as many empty brokers join as there are")
 def _twice_as_many(rng: np.random.Generator, name: str, about: str) -> Case:
     rate, topic, client = community(rng, N)
-    joins = tuple(Event(60, "joins", 5 + each) for each in range(5))
+    joins = tuple(Event(60, "joins", broker) for broker in range(5, 10))
     return Case(name, about, 10, rate, topic, client, levelled(rate, N, 5), events=joins)
 
 
-@case("two brokers, seven clients in ten at one of them")
+@case("two brokers, one of which has seven in ten clients")
 def _two_nodes(rng: np.random.Generator, name: str, about: str) -> Case:
     rate, topic, client = community(rng, 60)
     home = (rng.random(60) < 0.3).astype(np.int32)
     return Case(name, about, 2, rate, topic, client, home)
 
 
-@case("two brokers and three clients, one of whom is most of the load")
+@case("two brokers and three clients, one of which has most of the load")
 def _three_clients(rng: np.random.Generator, name: str, about: str) -> Case:
     rate, (topic, client) = np.array([1e4, 4e3, 3e3]), (np.arange(3, dtype=np.int32),) * 2
     return Case(name, about, 2, rate, topic, client, np.array([0, 0, 1], np.int32))
 
 
-@case("one client is most of the load, wherever it is")
+@case("one client has most of the load, so no placement is level")
 def _giant_client(rng: np.random.Generator, name: str, about: str) -> Case:
     rate, topic, client = community(rng, N)
     rate[0] = 2.0 * rate[1:].sum()
@@ -77,18 +78,18 @@ def _giant_client(rng: np.random.Generator, name: str, about: str) -> Case:
 @case("every broker is over 85 % of its bandwidth")
 def _all_overloaded(rng: np.random.Generator, name: str, about: str) -> Case:
     rate, topic, client = community(rng, N)
-    each = 2.0 * rate.sum() / 5 / 0.95
-    return Case(name, about, 5, rate, topic, client, levelled(rate, N, 5), bandwidth=np.full(5, each))
+    bandwidth = 2.0 * rate.sum() / 5 / 0.95
+    return Case(name, about, 5, rate, topic, client, levelled(rate, N, 5), bandwidth=np.full(5, bandwidth))
 
 
-@case("brokers of strengths 1, 1, 2, 4, with as many clients each")
+@case("brokers of strengths 1, 1, 2, 4, with equal numbers of clients")
 def _unequal_brokers(rng: np.random.Generator, name: str, about: str) -> Case:
     rate, topic, client = community(rng, N)
     strength = np.array([1.0, 1.0, 2.0, 4.0]) * rate.sum() / 2
     return Case(name, about, 4, rate, topic, client, even(N, 4), bandwidth=strength)
 
 
-@case("an uneven fleet; the emptiest broker dies while clients are on their way to it")
+@case("an uneven fleet; the emptiest broker dies while clients move to it")
 def _destination_dies(rng: np.random.Generator, name: str, about: str) -> Case:
     rate, topic, client = community(rng, N)
     home = rng.integers(4, size=N).astype(np.int32)
@@ -103,7 +104,7 @@ def _lagging(rng: np.random.Generator, name: str, about: str) -> Case:
     return uneven(rng, name, about, lag_s=30)
 
 
-@case("an uneven fleet whose measurements come 90 s late, in which load goes elsewhere after 5 minutes")
+@case("an uneven fleet whose measurements come 90 s late; the load shifts to other clients after 5 minutes")
 def _lagging_far(rng: np.random.Generator, name: str, about: str) -> Case:
     rate, topic, client = community(rng, N)
     home = skewed(rng, N, 5)
@@ -149,47 +150,47 @@ def _flapping(rng: np.random.Generator, name: str, about: str) -> Case:
 
 @case("every minute the clients of one broker are loud for 4 s, a second later each time")
 def _short_peaks(rng: np.random.Generator, name: str, about: str) -> Case:
-    made = flat(rng, name, about)
-    at = made.home[np.minimum(np.arange(len(made.rate)), N - 1)]
+    base = flat(rng, name, about)
+    carrier = base.home[np.minimum(np.arange(len(base.rate)), N - 1)]
 
     def changing(second: int) -> Floats:
         loud = second % 61 < 4 and second >= 61
-        return np.where(loud & (at == second // 61 % 5), 4.0, 1.0)
+        return np.where(loud & (carrier == second // 61 % 5), 4.0, 1.0)
 
-    return replace(made, changing=changing)
+    return replace(base, changing=changing)
 
 
 @case("a district is loud from the fifth to the tenth minute")
 def _rush(rng: np.random.Generator, name: str, about: str) -> Case:
-    made = flat(rng, name, about)
-    loud = made.home[np.minimum(np.arange(len(made.rate)), N - 1)] == 1
+    base = flat(rng, name, about)
+    loud = base.home[np.minimum(np.arange(len(base.rate)), N - 1)] == 1
 
     def changing(second: int) -> Floats:
         return np.where(loud & (300 <= second < 600), 5.0, 1.0)
 
-    return replace(made, changing=changing, changes=(300, 600))
+    return replace(base, changing=changing, changes=(300, 600))
 
 
 @case("two halves of the clients take turns at being loud, 90 s each")
 def _turns(rng: np.random.Generator, name: str, about: str) -> Case:
-    made = flat(rng, name, about, brokers=2)
-    half = made.home[np.minimum(np.arange(len(made.rate)), N - 1)] == 0
+    base = flat(rng, name, about, brokers=2)
+    half = base.home[np.minimum(np.arange(len(base.rate)), N - 1)] == 0
 
     def changing(second: int) -> Floats:
         return np.where(half == (second // 90 % 2 == 0), 3.0, 1.0)
 
-    return replace(made, changing=changing, changes=tuple(range(90, HORIZON_S, 90)))
+    return replace(base, changing=changing, changes=tuple(range(90, HORIZON_S, 90)))
 
 
 @case("load drifts slowly from place to place, as over a day")
 def _drift(rng: np.random.Generator, name: str, about: str) -> Case:
-    made = flat(rng, name, about)
-    phase = made.home[np.minimum(np.arange(len(made.rate)), N - 1)] * 2 * np.pi / 5
+    base = flat(rng, name, about)
+    phase = base.home[np.minimum(np.arange(len(base.rate)), N - 1)] * 2 * np.pi / 5
 
     def changing(second: int) -> Floats:
         return np.asarray(1.0 + 0.8 * np.sin(2 * np.pi * second / HORIZON_S + phase))
 
-    return replace(made, changing=changing, changes=tuple(range(60, HORIZON_S, 60)))
+    return replace(base, changing=changing, changes=tuple(range(60, HORIZON_S, 60)))
 
 
 @case("an uneven fleet in which every move to the emptiest broker fails")
@@ -200,21 +201,21 @@ def _refusing_broker(rng: np.random.Generator, name: str, about: str) -> Case:
     return Case(name, about, 5, rate, topic, client, home, refuses=(4,))
 
 
-@case("a broker is busy with what no client causes")
+@case("a broker has load that no client causes")
 def _load_besides(rng: np.random.Generator, name: str, about: str) -> Case:
-    made = flat(rng, name, about)
-    besides = np.array([made.rate.sum() * 0.4, 0.0, 0.0, 0.0, 0.0])
-    return replace(made, besides=besides)
+    base = flat(rng, name, about)
+    other_load = np.array([base.rate.sum() * 0.4, 0.0, 0.0, 0.0, 0.0])
+    return replace(base, other_load=other_load)
 
 
-@case("uneven, but next to nothing to carry")
+@case("an uneven fleet with hardly any load")
 def _hardly_any_load(rng: np.random.Generator, name: str, about: str) -> Case:
-    made = uneven(rng, name, about)
-    return replace(made, rate=made.rate * 1e-3, settings=Settings(beta=1e3))
+    base = uneven(rng, name, about)
+    return replace(base, rate=base.rate * 1e-3, settings=Settings(beta=1e3))
 
 
 def chatty(rng: np.random.Generator, share: float) -> tuple[Floats, Floats]:
-    """Rates and bytes of a message: a part of all clients has small messages, and so many more of them."""
+    """Rates and message sizes. A share of the clients has small messages, hence many more messages."""
     rate, _, _ = community(rng, N)
     return rate, np.where(np.arange(N) < share * N, 20.0, 1000.0)
 
@@ -224,13 +225,13 @@ def _chatty_broker(rng: np.random.Generator, name: str, about: str) -> Case:
     rate, size = chatty(rng, 0.2)
     rows = np.arange(N, dtype=np.int32)
     home = np.where(rows < 0.2 * N, 0, 1 + levelled(rate[rows], N, 4)).astype(np.int32)
-    much = 2.0 * float((rate / size)[: N // 5].sum())  # in and out
+    messages = 2.0 * float((rate / size)[: N // 5].sum())  # in and out
     return Case(
-        name, about, 5, rate, rows, rows, home, size=size, settings=Settings(messages=0.6 * much)
+        name, about, 5, rate, rows, rows, home, size=size, settings=Settings(messages=0.6 * messages)
     )  # fmt: skip
 
 
-@case("uneven, and the emptiest broker has hardly a core for the messages that it would have to take")
+@case("an uneven fleet; the emptiest broker has too few cores for the messages that would level the bytes")
 def _small_machine(rng: np.random.Generator, name: str, about: str) -> Case:
     rate, size = chatty(rng, 0.5)
     rows = np.arange(N, dtype=np.int32)
@@ -241,12 +242,12 @@ def _small_machine(rng: np.random.Generator, name: str, about: str) -> Case:
     return Case(name, about, 5, rate, rows, rows, home, size=size, cores=cores)
 
 
-@case("level; all of it comes in bursts, once a minute, those of one broker's clients at the same time")
+@case("a level fleet whose traffic comes in bursts, once a minute; the clients of a broker burst at the same time")
 def _bursts(rng: np.random.Generator, name: str, about: str) -> Case:
-    made = flat(rng, name, about)
-    at = made.home[np.minimum(np.arange(len(made.rate)), N - 1)]
+    base = flat(rng, name, about)
+    carrier = base.home[np.minimum(np.arange(len(base.rate)), N - 1)]
 
     def changing(second: int) -> Floats:
-        return np.where((second + 12 * at) % 60 == 0, 60.0, 0.0)
+        return np.where((second + 12 * carrier) % 60 == 0, 60.0, 0.0)
 
-    return replace(made, changing=changing)
+    return replace(base, changing=changing)

@@ -1,4 +1,4 @@
-"""A fleet in virtual time: rates change, brokers die, moves take a second, and a balancer looks at it now and then."""
+"""A fleet in virtual time: rates change, brokers die, moves take a second, and a balancer decides periodically."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-AVERAGE_S: Final = 20.0  # of the moving average of rates, as over a live fleet
-MEASURE_S: Final = 5  # between measurements, too
+AVERAGE_S: Final = 20.0  # time constant of the moving averages of rates, as in a live fleet
+MEASURE_S: Final = 5  # interval of measurements, as in a live fleet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """What a balancer is told."""
+class Observation:
+    """The input of a balancer."""
 
     second: int
-    at: int  # when it was measured
+    at: int  # second of the measurement
     rate: Floats  # (K,) moving averages, with noise
-    unsure: float  # share of them of which it is not known how often it comes
-    load: Floats  # (B,) of brokers, as they say themselves
-    messages: Floats  # (B,) messages/s, too
+    unsure: float  # share of the rates whose period is not known yet
+    load: Floats  # (B,) loads that brokers report, bytes/s
+    messages: Floats  # (B,) message rates that brokers report, messages/s
     home: Rows  # (keys,) now
     alive: Flags  # (B,) now
 
 
 class Balancer(Protocol):
-    """Looks every ``period_s``; is asked every second what to move."""
+    """A balancer gets an observation every ``period_s``, and returns orders every second."""
 
     name: str
     period_s: int
 
-    def look(self, seen: Seen) -> None: ...
+    def look(self, observation: Observation) -> None: ...
 
     def orders(self, second: int, home: Rows, alive: Flags) -> list[tuple[int, int]]:
-        """Keys to move this second, and where to. Those of a dead broker must be among them."""
+        """Keys to move this second, and their target brokers. All keys of dead brokers must be among them."""
         ...
 
     def done(self, second: int, moved: list[tuple[int, int]], failed: list[tuple[int, int]]) -> None: ...
@@ -55,17 +55,17 @@ class Balancer(Protocol):
 
 @dataclass(slots=True)
 class Trace:
-    """What happened, second by second."""
+    """The history of a run. Lists have an entry per second."""
 
-    spread: list[float] = field(default_factory=list)  # of the true loads of brokers that are alive
+    spread: list[float] = field(default_factory=list)  # spread of the true loads of living brokers
     highest: list[float] = field(default_factory=list)
-    fullest: list[float] = field(default_factory=list)  # of cores or messages, as a share of what is allowed
-    moves: list[int] = field(default_factory=list)  # of keys whose broker was alive
+    fullest: list[float] = field(default_factory=list)  # highest use of cores or messages, as a share of the limit
+    moves: list[int] = field(default_factory=list)  # number of moved keys whose broker was alive
     failed: int = 0
-    rehomed: int = 0  # keys whose broker was not
-    returned: int = 0  # keys that went back to where they had left from, its broker alive all the time
-    homeless_s: int = 0  # keys x seconds
-    worst_homeless_s: int = 0  # of one key
+    rehomed: int = 0  # number of moved keys whose broker was dead
+    returned: int = 0  # keys moved back to a broker that they had left and that was alive all the time
+    homeless_s: int = 0  # time without a broker, keys x seconds
+    worst_homeless_s: int = 0  # longest time of one key without a broker
 
 
 def run(case: Case, balancer: Balancer, seed: int) -> Trace:
@@ -75,45 +75,44 @@ def run(case: Case, balancer: Balancer, seed: int) -> Trace:
     for event in case.events:
         if event.action == "joins":
             alive[event.broker] = False
-    averages, came = Averages(AVERAGE_S, len(case.rate)), np.zeros((0, len(case.rate)))
-    kept: deque[tuple[int, Floats, float, Floats, Floats]] = deque(maxlen=case.lag_s + 1)
-    left: dict[int, set[int]] = {}  # client -> brokers it moved away from
+    averages, rates = Averages(AVERAGE_S, len(case.rate)), np.zeros((0, len(case.rate)))
+    measurements: deque[tuple[int, Floats, float, Floats, Floats]] = deque(maxlen=case.lag_s + 1)
+    sources: dict[int, set[int]] = {}  # client -> brokers it moved away from
     waiting = np.zeros(len(home), np.int64)
     for second in range(case.seconds):
         for event in case.events:
             if event.at == second:
                 alive[event.broker] = event.action != "dies"
-                if event.action == "dies":  # to come back is no running in circles then
-                    left = {client: places - {event.broker} for client, places in left.items()}
+                if event.action == "dies":  # a later return to this broker is no oscillation
+                    sources = {client: places - {event.broker} for client, places in sources.items()}
         rate = case.rates(second)
-        came = np.vstack([came, rate])
+        rates = np.vstack([rates, rate])
         if second % MEASURE_S == 0:
-            for part in np.array_split(came, 2):
+            for part in np.array_split(rates, 2):
                 averages.add(part.sum(axis=0)[:, None], float(len(part)))
-            came = came[:0]
+            rates = rates[:0]
         load = _load(case, rate, home, alive)
         messages = _messages(case, rate, home, alive)
-        kept.append((second, averages.mean[:, 0].copy(), averages.unsure(), load, messages))
+        measurements.append((second, averages.mean[:, 0].copy(), averages.unsure(), load, messages))
         if second % balancer.period_s == 0:
-            at, known, unsure, loads, counts = kept[0]
-            seen = known * _noise(rng, case.noise, len(known))
+            at, means, unsure, loads, counts = measurements[0]
+            noisy_rate = means * _noise(rng, case.noise, len(means))
             loads = loads * _noise(rng, case.noise / 3, len(loads))
-            balancer.look(Seen(second, at, seen, unsure, loads, counts, home.copy(), alive))
-        _carry_out(case, balancer, second, home, alive, trace, left)
+            balancer.look(Observation(second, at, noisy_rate, unsure, loads, counts, home.copy(), alive))
+        _carry_out(case, balancer, second, home, alive, trace, sources)
         homeless = ~alive[home]
         waiting = np.where(homeless, waiting + 1, 0)
         trace.homeless_s += int(homeless.sum())
         trace.worst_homeless_s = max(trace.worst_homeless_s, int(waiting.max(initial=0)))
-        then = _load(case, rate, home, alive)
-        level = Load(then[alive], _speed(case, alive))
-        trace.spread.append(level.cov)
+        after = Load(_load(case, rate, home, alive)[alive], _speed(case, alive))
+        trace.spread.append(after.cov)
         trace.fullest.append(fullest(case, _messages(case, rate, home, alive)))
-        trace.highest.append(level.level)
+        trace.highest.append(after.level)
     return trace
 
 
 def _carry_out(
-    case: Case, balancer: Balancer, second: int, home: Rows, alive: Flags, trace: Trace, left: dict[int, set[int]]
+    case: Case, balancer: Balancer, second: int, home: Rows, alive: Flags, trace: Trace, sources: dict[int, set[int]]
 ) -> None:
     moved, failed, count = [], [], 0
     for client, target in balancer.orders(second, home, alive):
@@ -127,8 +126,8 @@ def _carry_out(
         moved.append((client, target))
         if alive[source]:
             count += 1
-            trace.returned += target in left.get(client, ())
-            left.setdefault(client, set()).add(source)
+            trace.returned += target in sources.get(client, ())
+            sources.setdefault(client, set()).add(source)
         else:
             trace.rehomed += 1
     trace.moves.append(count)
@@ -141,29 +140,29 @@ def _noise(rng: np.random.Generator, share: float, size: int) -> Floats:
 
 
 def _load(case: Case, rate: Floats, home: Rows, alive: Flags) -> Floats:
-    """Of every broker, with what no client causes."""
-    return case.load(rate, home, alive) + (case.besides if case.besides is not None else 0.0)
+    """Load of every broker, including the load that no client causes."""
+    return case.load(rate, home, alive) + (case.other_load if case.other_load is not None else 0.0)
 
 
 def _messages(case: Case, rate: Floats, home: Rows, alive: Flags) -> Floats:
-    """In and out of every broker, messages/s."""
+    """Messages/s in and out of every broker; zeros without message sizes."""
     if case.size is None:
         return np.zeros(case.brokers)
     return case.load(rate, home, alive, in_messages=True)
 
 
 def fullest(case: Case, messages: Floats) -> float:
-    """What the fullest broker uses beside bandwidth, as a share of what it is allowed to."""
+    """The highest use of cores or messages of any broker, as a share of its limit."""
     shares = [np.zeros(1)]
     if case.cores is not None:
         shares.append(messages / PER_CORE / case.cores / case.settings.overload)
     if case.settings.messages is not None:
         shares.append(messages / case.settings.messages)
-    return float(max(each.max() for each in shares))
+    return float(max(share.max() for share in shares))
 
 
 def _speed(case: Case, alive: Flags) -> Floats:
     if case.bandwidth is None:
         return np.ones(int(alive.sum()))
-    chosen = case.bandwidth[alive]
-    return np.asarray(chosen / chosen.mean())
+    bandwidth = case.bandwidth[alive]
+    return np.asarray(bandwidth / bandwidth.mean())

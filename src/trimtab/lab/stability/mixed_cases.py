@@ -23,45 +23,45 @@ CLIENTS: Final = 150
 def fleet(
     rng: np.random.Generator, name: str, about: str, units: tuple[Unit, ...] = ("topic", "client", "link"), **more: Any
 ) -> Case:
-    """Topics take turns at the units; each has a publisher and one to six subscribers. Placed at random."""
+    """A randomly placed fleet whose topics take the units in turn. A topic has a publisher and 1 to 6 subscribers."""
     rate = np.exp(rng.uniform(np.log(1e3), np.log(1e4), TOPICS))
     count = rng.integers(1, 7, size=TOPICS)
     topic = np.repeat(np.arange(TOPICS), count).astype(np.int32)
-    client = np.concatenate([rng.choice(CLIENTS, each, replace=False) for each in count]).astype(np.int32)
+    client = np.concatenate([rng.choice(CLIENTS, number, replace=False) for number in count]).astype(np.int32)
     publisher = rng.integers(CLIENTS, size=TOPICS).astype(np.int32)
     placed_by = tuple(units[row % len(units)] for row in range(TOPICS))
-    made = Case(
+    base = Case(
         name, about, BROKERS, rate, topic, client, np.zeros(0, np.int32), units=placed_by, publisher=publisher, **more
     )  # fmt: skip
-    return replace(made, home=rng.integers(BROKERS, size=len(made.keys)).astype(np.int32))
+    return replace(base, home=rng.integers(BROKERS, size=len(base.keys)).astype(np.int32))
 
 
-def skewed(rng: np.random.Generator, made: Case, share: float = 0.5) -> Case:
-    """So many of all keys at the first broker."""
-    home = made.home.copy()
+def skewed(rng: np.random.Generator, base: Case, share: float = 0.5) -> Case:
+    """Move a random share of all keys to the first broker."""
+    home = base.home.copy()
     home[rng.random(len(home)) < share] = 0
-    return replace(made, home=home)
+    return replace(base, home=home)
 
 
-def levelled(made: Case) -> Case:
-    """The heaviest key first to the broker with least, by what each key alone takes."""
-    alone = np.zeros(len(made.keys))
-    every = np.ones(made.brokers, bool)
-    for row in range(len(made.keys)):
-        home = np.full(len(made.keys), 1, np.int32)
+def levelled(base: Case) -> Case:
+    """Place each key, heaviest first, at the broker with the least load. A key's weight is its load without others."""
+    alone = np.zeros(len(base.keys))
+    alive = np.ones(base.brokers, bool)
+    for row in range(len(base.keys)):
+        home = np.full(len(base.keys), 1, np.int32)
         home[row] = 0
-        alone[row] = made.load(made.rate, home, every)[0]
-    placed, load = np.zeros(len(alone), np.int32), np.zeros(made.brokers)
+        alone[row] = base.load(base.rate, home, alive)[0]
+    placed, load = np.zeros(len(alone), np.int32), np.zeros(base.brokers)
     for row in np.argsort(-alone, kind="stable").tolist():
         placed[row] = int(np.argmin(load))
         load[placed[row]] += alone[row]
-    return replace(made, home=placed)
+    return replace(base, home=placed)
 
 
-def topics_of(made: Case, broker: int) -> Rows:
-    """(K,) topics any of whose subscriptions are carried by the broker."""
-    carried = made.home[made.owner[: len(made.topic)]] == broker
-    return np.isin(np.arange(len(made.rate)), made.topic[carried]).astype(np.int32)
+def topics_of(base: Case, broker: int) -> Rows:
+    """(K,) topics with a subscription at the broker."""
+    carried = base.home[base.owner[: len(base.topic)]] == broker
+    return np.isin(np.arange(len(base.rate)), base.topic[carried]).astype(np.int32)
 
 
 @case("ninety topics placed as a whole, half of them at one broker of five")
@@ -75,15 +75,15 @@ def _topics_broker_dies(rng: np.random.Generator, name: str, about: str) -> Case
     return levelled(fleet(rng, name, about, ("topic",), events=events))
 
 
-@case("one topic, placed as a whole, is most of the load")
+@case("one topic, placed as a whole, has most of the load")
 def _giant_topic(rng: np.random.Generator, name: str, about: str) -> Case:
-    made = fleet(rng, name, about, ("topic",))
-    rate = made.rate.copy()
+    base = fleet(rng, name, about, ("topic",))
+    rate = base.rate.copy()
     rate[0] = 2.0 * rate[1:].sum()
-    return replace(made, rate=rate)
+    return replace(base, rate=rate)
 
 
-@case("a third of all topics each placed as a whole, by client and by link; half of all keys at one broker")
+@case("topics placed as a whole, by client and by link, a third each; half of all keys at one broker")
 def _mixed_skew(rng: np.random.Generator, name: str, about: str) -> Case:
     return skewed(rng, fleet(rng, name, about))
 
@@ -105,26 +105,26 @@ def _mixed_rolling_restart(rng: np.random.Generator, name: str, about: str) -> C
 
 @case("mixed units; the topics of one broker are loud from the fifth to the tenth minute")
 def _mixed_rush(rng: np.random.Generator, name: str, about: str) -> Case:
-    made = levelled(fleet(rng, name, about))
-    loud = topics_of(made, 1).astype(bool)
+    base = levelled(fleet(rng, name, about))
+    loud = topics_of(base, 1).astype(bool)
 
     def changing(second: int) -> Floats:
         return np.where(loud & (300 <= second < 600), 5.0, 1.0)
 
-    return replace(made, changing=changing, changes=(300, 600))
+    return replace(base, changing=changing, changes=(300, 600))
 
 
-@case("subscribers are level, but all publishers are at one broker, which passes everything on")
+@case("subscribers are level, but all publishers are at one broker, which forwards all messages")
 def _publishers_at_one(rng: np.random.Generator, name: str, about: str) -> Case:
-    made = fleet(rng, name, about, ("client",))
-    publisher = np.asarray(CLIENTS + np.arange(TOPICS) % 60, np.int32)  # they subscribe to nothing
-    made = replace(made, publisher=publisher, home=np.zeros(CLIENTS + 60, np.int32))
-    home = np.arange(len(made.home), dtype=np.int32) % BROKERS
+    base = fleet(rng, name, about, ("client",))
+    publisher = np.asarray(CLIENTS + np.arange(TOPICS) % 60, np.int32)  # clients without subscriptions
+    base = replace(base, publisher=publisher, home=np.zeros(CLIENTS + 60, np.int32))
+    home = np.arange(len(base.home), dtype=np.int32) % BROKERS
     home[CLIENTS:] = 0
-    return replace(made, home=home)
+    return replace(base, home=home)
 
 
-@case("communities whose members are spread over all brokers: together they would need fewer copies")
+@case("communities spread over all brokers, although a community at one broker would need fewer copies")
 def _communities(rng: np.random.Generator, name: str, about: str) -> Case:
     groups, members, shared = 100, 8, 3  # topics that every member of a group subscribes to
     rate = np.full(groups * shared, 1e3)

@@ -15,15 +15,15 @@ CASES: Final[dict[str, Callable[[int], Case]]] = {}
 
 
 def case(about: str) -> Callable[[Callable[[np.random.Generator, str, str], Case]], Callable[[int], Case]]:
-    """Register a case by the name of its function; it draws from its own seed."""
+    """Register a case under the name of its function. The name is part of the case's random seed."""
 
-    def registered(make: Callable[[np.random.Generator, str, str], Case]) -> Callable[[int], Case]:
+    def register(make: Callable[[np.random.Generator, str, str], Case]) -> Callable[[int], Case]:
         name = make.__name__.strip("_").replace("_", "-")
 
-        def made(seed: int) -> Case:
+        def create(seed: int) -> Case:
             return make(np.random.default_rng((seed, len(name), ord(name[0]))), name, about)
 
-        CASES[name] = made
-        return made
+        CASES[name] = create
+        return create
 
-    return registered
+    return register

@@ -1,7 +1,7 @@
-"""Pulsar's load shedders, as they are in its sources at 4.1 (org.apache.pulsar.broker.loadbalance.impl), on keys.
+"""Pulsar's load shedders, after its sources at 4.1 (org.apache.pulsar.broker.loadbalance.impl), applied to keys.
 
-They take load off a broker by a score, and who is taken off goes to the broker that is best by another score: that of
-long averages. PIP-364 says what that does. All knobs have their defaults; bytes stand for what they measure.
+They take keys off a broker by one score, and choose the target broker by another score: long-term averages. PIP-364
+describes the consequences. All knobs have their defaults. Resource use is measured in bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trimtab.lab.stability.case import Case
-    from trimtab.lab.stability.fleet import Seen
+    from trimtab.lab.stability.fleet import Observation
     from trimtab.model.workload import Floats, Rows
 
     Flags = NDArray[np.bool_]
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 INTERVAL_S: Final = 60  # loadBalancerSheddingIntervalMinutes
 REPORT_S: Final = 5  # loadBalancerReportUpdateMinIntervalMillis
 HISTORY: Final = 0.9  # loadBalancerHistoryResourcePercentage
-LONG: Final = 0.99  # of the long-term rates that brokers are chosen by
+LONG: Final = 0.99  # weight of the previous value in the long-term rates
 OVERLOADED: Final = 0.85  # loadBalancerBrokerOverloadedThresholdPercentage
 GRACE_S: Final = 1800  # loadBalancerSheddingGracePeriodMinutes
 
 
 @dataclass
 class Shedder:
-    """What the three have in common: how load is known, and where a client goes that was taken off."""
+    """The common parts of the three shedders: averages of loads, and the choice of a target broker."""
 
     name: ClassVar[str]
 
@@ -38,30 +38,30 @@ class Shedder:
     seed: int = 0
     period_s: int = REPORT_S
     _orders: list[tuple[int, int]] = field(default_factory=list)
-    _long: Floats | None = None  # (N,) of clients
-    _usage: Floats | None = None  # (B,)
-    _unloaded: dict[int, int] = field(default_factory=dict)  # client -> when
+    _long: Floats | None = None  # (N,) long-term rates of clients
+    _usage: Floats | None = None  # (B,) average usage of brokers
+    _unloaded: dict[int, int] = field(default_factory=dict)  # client -> second of its last move
     _rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng((self.seed, 5))
 
-    def look(self, seen: Seen) -> None:
-        now = self._weights(seen.rate)
+    def look(self, observation: Observation) -> None:
+        now = self._weights(observation.rate)
         self._long = now if self._long is None else LONG * self._long + (1 - LONG) * now
-        usage = seen.load / self._capacity()
+        usage = observation.load / self._capacity()
         self._usage = usage if self._usage is None else HISTORY * self._usage + (1 - HISTORY) * usage
-        if seen.second % INTERVAL_S == 0 and seen.second:
-            self._orders += self.shed(seen, now, usage)
+        if observation.second % INTERVAL_S == 0 and observation.second:
+            self._orders += self.shed(observation, now, usage)
 
-    def shed(self, seen: Seen, weight: Floats, usage: Floats) -> list[tuple[int, int]]:
+    def shed(self, observation: Observation, weight: Floats, usage: Floats) -> list[tuple[int, int]]:
         raise NotImplementedError
 
     def orders(self, second: int, home: Rows, alive: Flags) -> list[tuple[int, int]]:
-        """What was shed, and whoever's broker is dead."""
-        some, self._orders = self._orders, []
+        """Move the clients that were shed, and the clients of dead brokers."""
+        shed, self._orders = self._orders, []
         lost = np.flatnonzero(~alive[home])
-        moving = dict(some)
+        moving = dict(shed)
         for client in lost.tolist():
             if client not in moving and alive.any():
                 moving[client] = self._choose(home, alive, moving)
@@ -79,88 +79,88 @@ class Shedder:
     def _capacity(self) -> Floats:
         if self.case.bandwidth is not None:
             return self.case.bandwidth
-        # Where no limit is known, as if all were at half of it when level.
+        # Without a limit, the capacity is twice the load of a level fleet.
         total = 2.0 * float(self._weights(self.case.rate).sum())
         return np.full(self.case.brokers, 2.0 * total / self.case.brokers)
 
     def _choose(self, home: Rows, alive: Flags, moving: dict[int, int]) -> int:
-        """LeastLongTermMessageRate: least by the long-term rates of what is there, brokers below 85 % if there are."""
+        """LeastLongTermMessageRate: the broker with the least long-term rates, if possible one below 85 % usage."""
         assert self._long is not None
         assert self._usage is not None
-        then = home.copy()
+        homes = home.copy()
         for client, target in moving.items():
-            then[client] = target
-        score = np.bincount(then, weights=self._long, minlength=len(alive))
+            homes[client] = target
+        score = np.bincount(homes, weights=self._long, minlength=len(alive))
         able = alive & (self._usage < OVERLOADED)
         able = able if able.any() else alive
         least = score[able].min()
         return int(self._rng.choice(np.flatnonzero(able & (score <= least))))
 
-    def _heaviest(self, seen: Seen, broker: int, weight: Floats) -> list[int]:
-        own = np.flatnonzero(seen.home == broker)
-        fresh = [c for c in own.tolist() if seen.second - self._unloaded.get(c, -GRACE_S) >= GRACE_S]
-        return sorted(fresh, key=lambda client: -weight[client])
+    def _heaviest(self, observation: Observation, broker: int, weight: Floats) -> list[int]:
+        own = np.flatnonzero(observation.home == broker)
+        movable = [c for c in own.tolist() if observation.second - self._unloaded.get(c, -GRACE_S) >= GRACE_S]
+        return sorted(movable, key=lambda client: -weight[client])
 
-    def _placed(self, seen: Seen, clients: list[int]) -> list[tuple[int, int]]:
+    def _placed(self, observation: Observation, clients: list[int]) -> list[tuple[int, int]]:
         moving: dict[int, int] = {}
         for client in clients:
-            moving[client] = self._choose(seen.home, seen.alive, moving)
+            moving[client] = self._choose(observation.home, observation.alive, moving)
         return list(moving.items())
 
 
 class Threshold(Shedder):
-    """ThresholdShedder: off brokers that use 10 points more than the average does."""
+    """ThresholdShedder: sheds from brokers whose usage is more than 10 points above the average."""
 
     name = "threshold"
 
-    def shed(self, seen: Seen, weight: Floats, usage: Floats) -> list[tuple[int, int]]:
+    def shed(self, observation: Observation, weight: Floats, usage: Floats) -> list[tuple[int, int]]:
         assert self._usage is not None
-        average = float(self._usage[seen.alive].mean())
+        average = float(self._usage[observation.alive].mean())
         chosen: list[int] = []
-        for broker in np.flatnonzero(seen.alive & (self._usage > average + 0.10)).tolist():
-            offload = (self._usage[broker] - average - 0.10 + 0.05) * seen.load[broker]
+        for broker in np.flatnonzero(observation.alive & (self._usage > average + 0.10)).tolist():
+            offload = (self._usage[broker] - average - 0.10 + 0.05) * observation.load[broker]
             marked = 0.0
-            for client in self._heaviest(seen, broker, weight):
+            for client in self._heaviest(observation, broker, weight):
                 if marked >= offload:
                     break
                 marked += 2.0 * weight[client]
                 chosen.append(client)
-        return self._placed(seen, chosen)
+        return self._placed(observation, chosen)
 
 
 class Uniform(Shedder):
-    """UniformLoadShedder: off the broker of the highest rate, when the lowest has less than two thirds of that."""
+    """UniformLoadShedder: sheds from the broker with the highest rate if the lowest is below two thirds of it."""
 
     name = "uniform"
 
-    def shed(self, seen: Seen, weight: Floats, usage: Floats) -> list[tuple[int, int]]:
-        load = np.where(seen.alive, seen.load, np.nan)
+    def shed(self, observation: Observation, weight: Floats, usage: Floats) -> list[tuple[int, int]]:
+        load = np.where(observation.alive, observation.load, np.nan)
         fullest, least = int(np.nanargmax(load)), float(np.nanmin(load))
         most = float(load[fullest])
         if not most > 1.5 * max(least, 1e-9):
             return []
         required, marked = 0.2 * (most - least), 0.0
         chosen: list[int] = []
-        for client in self._heaviest(seen, fullest, weight):
+        for client in self._heaviest(observation, fullest, weight):
             if marked + 2.0 * weight[client] <= required:
                 marked += 2.0 * weight[client]
                 chosen.append(client)
-        return self._placed(seen, chosen)
+        return self._placed(observation, chosen)
 
 
 class Average(Shedder):
-    """AvgShedder (PIP-364): the fullest gives half of the difference to the emptiest, when it has differed a while."""
+    """AvgShedder (PIP-364): the fullest broker gives half of a lasting difference to the emptiest broker."""
 
     name = "average"
 
     def __init__(self, case: Case, seed: int = 0) -> None:
         super().__init__(case, seed)
-        self._low: dict[int, int] = {}
-        self._high: dict[int, int] = {}
+        self._low: dict[int, int] = {}  # broker -> checks with a small difference
+        self._high: dict[int, int] = {}  # broker -> checks with a large difference
 
-    def shed(self, seen: Seen, weight: Floats, usage: Floats) -> list[tuple[int, int]]:
-        order = [b for b in np.argsort(usage, kind="stable").tolist() if seen.alive[b]]
-        made: list[tuple[int, int]] = []
+    def shed(self, observation: Observation, weight: Floats, usage: Floats) -> list[tuple[int, int]]:
+        order = [b for b in np.argsort(usage, kind="stable").tolist() if observation.alive[b]]
+        orders: list[tuple[int, int]] = []
         for low, high in zip(order[: len(order) // 2], reversed(order), strict=False):
             points = 100.0 * float(usage[high] - usage[low])
             if points < 15.0:
@@ -172,12 +172,12 @@ class Average(Shedder):
             if hits[high] < needed:
                 continue
             hits.pop(high)
-            marked, half = 0.0, float(seen.load[high] - seen.load[low]) / 2
-            for client in self._heaviest(seen, high, weight):
+            marked, half = 0.0, float(observation.load[high] - observation.load[low]) / 2
+            for client in self._heaviest(observation, high, weight):
                 if marked + 2.0 * weight[client] <= half:
                     marked += 2.0 * weight[client]
-                    made.append((client, low))
-        return made
+                    orders.append((client, low))
+        return orders
 
 
 NAMED: Final = {"threshold": Threshold, "uniform": Uniform, "average": Average}

@@ -1,4 +1,4 @@
-"""Worlds: generators of workloads, each by a name; their fields are the options of ``trimtab world``."""
+"""Worlds: generators of workloads by name. Their fields are the options of ``trimtab world``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class World(Protocol):
-    """A frozen dataclass whose fields, each with ``help`` in its metadata, are the options."""
+    """A frozen dataclass. Its fields are the options; their metadata contains the ``help`` text."""
 
     def make(self, seed: int) -> Workload: ...
 

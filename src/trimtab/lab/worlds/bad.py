@@ -1,8 +1,8 @@
 """The simulated system of Nguyen et al. (DEBS'19), 6.2.1: channels with subscriptions, people around their brokers.
 
-Not said there, and chosen here: rates are N(20, 5) in KB/s (so that the mean load is above beta = 300 MB/s), and the
-share of people around the j-th broker falls as j^-0.7 (then the first has more than 2,000 of 10,000 and the last about
-500, as in Figure 13).
+The paper leaves two points open. Chosen here: rates are N(20, 5) in KB/s, so that the mean load is above beta = 300
+MB/s. The share of people around the j-th broker falls as j^-0.7, so that the first has more than 2,000 of 10,000 people
+and the last about 500, as in Figure 13.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     Whole = NDArray[np.int64]
 
 FIELD_KM: Final = 100.0
-SCATTER_KM: Final = 3.0  # of people around their broker
-LEAST_RATE: Final = 0.1  # of the mean
+SCATTER_KM: Final = 3.0  # standard deviation of people's distance from their broker, per axis
+LEAST_RATE: Final = 0.1  # smallest rate, as a share of the mean
 INTERESTS: Final = ("uniform", "communities", "zipf")
 
 
@@ -38,11 +38,11 @@ class Bad:
     fewest: int = option(10, "subscriptions that a subscriber has at least")
     most: int = option(30, "subscriptions that a subscriber has at most")
     rate: float = option(20.0, "mean data rate of a backend subscription, KB/s")
-    rate_sd: float = option(5.0, "its standard deviation, KB/s")
-    skew: float = option(0.7, "people around the j-th broker are as many as j^-skew")
+    rate_sd: float = option(5.0, "standard deviation of the rates, KB/s")
+    skew: float = option(0.7, "the number of people around the j-th broker is proportional to j^-skew")
     interest: str = option("uniform", "what people subscribe to: uniform, communities or zipf")
     communities: int = option(100, "how many communities, with --interest communities")
-    own: float = option(0.9, "share of subscriptions that are of the own community")
+    own: float = option(0.9, "share of a subscriber's subscriptions within the own community")
     zipf: float = option(1.0, "exponent of popularity, with --interest zipf")
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class Bad:
             raise BadKnob("bad", "own", self.own, "from 0 to 1")
         if self.own == 1.0 and self.most > self.backend // self.communities:
             smallest = self.backend // self.communities
-            raise BadKnob("bad", "most", self.most, f"at most {smallest}, what a community has, where own is 1")
+            raise BadKnob("bad", "most", self.most, f"at most {smallest}, the size of a community, where own is 1")
         if self.interest not in INTERESTS:
             raise BadKnob("bad", "interest", self.interest, f"one of {', '.join(INTERESTS)}")
 
@@ -78,21 +78,21 @@ class Bad:
         )
 
     def _subscriptions(self, rng: np.random.Generator) -> tuple[Whole, Whole]:
-        """(subscriber, backend subscription) pairs, grouped by subscriber; nobody has the same twice."""
-        wanted = rng.integers(self.fewest, self.most, self.subscribers, endpoint=True)
-        belongs = rng.integers(0, self.communities, self.subscribers)
-        known = np.zeros(0, np.int64)  # sorted
-        short = wanted
-        while short.any():  # what was drawn twice is drawn again
-            who = np.repeat(np.arange(self.subscribers), short)
-            drawn = np.unique(who * self.backend + self._drawn(rng, belongs[who]))
-            at = np.searchsorted(known, drawn)
+        """Distinct (subscriber, backend subscription) pairs, grouped by subscriber."""
+        count = rng.integers(self.fewest, self.most, self.subscribers, endpoint=True)
+        community = rng.integers(0, self.communities, self.subscribers)
+        pairs = np.zeros(0, np.int64)  # sorted
+        missing = count
+        while missing.any():  # repeated pairs are drawn again
+            subscriber = np.repeat(np.arange(self.subscribers), missing)
+            drawn = np.unique(subscriber * self.backend + self._drawn(rng, community[subscriber]))
+            at = np.searchsorted(pairs, drawn)
             fresh = (
-                drawn[(at == len(known)) | (known[np.minimum(at, len(known) - 1)] != drawn)] if len(known) else drawn
+                drawn[(at == len(pairs)) | (pairs[np.minimum(at, len(pairs) - 1)] != drawn)] if len(pairs) else drawn
             )
-            known = np.insert(known, np.searchsorted(known, fresh), fresh)
-            short = short - np.bincount(fresh // self.backend, minlength=self.subscribers)
-        return known // self.backend, known % self.backend
+            pairs = np.insert(pairs, np.searchsorted(pairs, fresh), fresh)
+            missing = missing - np.bincount(fresh // self.backend, minlength=self.subscribers)
+        return pairs // self.backend, pairs % self.backend
 
     def _drawn(self, rng: np.random.Generator, community: Whole) -> Whole:
         many = len(community)

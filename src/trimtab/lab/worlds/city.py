@@ -1,10 +1,12 @@
 """A simulated city for the emergency application: people move along streets, report emergencies, and subscribe.
 
-The map (streets, squares, shelters) is the same for every seed; the seed decides what happens on it. Nothing depends on
-how the time is cut: a person's hundredth trip and the emergencies of the tenth minute have generators of their own.
+The map (streets, squares, shelters) is the same for every seed. The seed determines the events on it: trips,
+emergencies, subscriptions. The events do not depend on the length of time steps, since every trip of a person and the
+emergencies of every minute have their own random generator.
 
-After Nguyen et al. (DEBS'19), 6.1, who let the ONE simulator move people through Helsinki: random waypoints (Johnson &
-Maltz, 1996) along a grid of streets, and emergencies that each set off a cluster of reports (Neyman & Scott, 1958).
+The model follows Nguyen et al. (DEBS'19), 6.1, who used the ONE simulator to move people through Helsinki: random
+waypoints (Johnson & Maltz, 1996) along a grid of streets. Each emergency causes a cluster of reports (Neyman & Scott,
+1958).
 """
 
 from __future__ import annotations
@@ -29,15 +31,16 @@ if TYPE_CHECKING:
 
 CENTRE: Final = (47.0707, 15.4395)  # latitude, longitude
 SIDE_M: Final = 10_000.0
-BLOCK_M: Final = 250.0  # between parallel streets
+BLOCK_M: Final = 250.0  # distance between parallel streets
 WALKING_M_S: Final = (0.8, 1.8)
 DRIVING_M_S: Final = (5.0, 13.9)
 DRIVERS: Final = 0.3  # share of the people
-PAUSE_S: Final = (10.0, 60.0)  # between two trips: at least, and on average beyond that
-TO_SQUARES: Final = 0.6  # share of the trips and of the emergencies that have to do with one of the squares
-ZIPF: Final = 1.3  # the n-th most popular of anything is chosen in proportion to n^-ZIPF
+PAUSE_S: Final = (10.0, 60.0)  # pause between two trips: minimum, and mean of the time beyond it
+TO_SQUARES: Final = 0.6  # share of the trips to a square, and of the emergencies near a square
+ZIPF: Final = 1.3  # exponent of popularity: the n-th most popular value is chosen in proportion to n^-ZIPF
 
-KINDS: Final = {  # most frequent first -> reports of one emergency, on average; what somebody sees
+# Kind of emergency, most frequent first -> mean number of reports per emergency, beginning of a report's text.
+KINDS: Final = {
     "medical": (2.0, "Somebody has collapsed and needs an ambulance."),
     "crash": (5.0, "Two cars have run into each other."),
     "crime": (2.5, "People are fighting, and one has a knife."),
@@ -54,16 +57,16 @@ DETAILS: Final = (
     "You cannot pass by car; come on foot from the next crossing.", "I am staying here and can show the way.",
     "The house number is hard to see from the street.", "There was a loud noise some minutes ago.",
 )  # fmt: skip
-WORDS: Final = (25, 420)  # characters of details in a report, which make it 200 to 700 bytes on the wire
+WORDS: Final = (25, 420)  # characters of details in a report, so that its message has 200 to 700 bytes
 SLOT_S: Final = 60.0  # emergencies are drawn for a minute at a time
-LINGER_S: Final = (60.0, 300.0)  # reports come so long after their emergency: mean of an exponential, and its end
-SPREAD_M: Final = (500.0, 80.0)  # emergencies around their square, reports around their emergency
+LINGER_S: Final = (60.0, 300.0)  # delay of reports after their emergency: mean of an exponential, and its maximum
+SPREAD_M: Final = (500.0, 80.0)  # standard deviations: emergencies around a square, reports around an emergency
 
 _FRONT: Final = ("Mill", "Castle", "River", "Garden", "Station", "Harbour", "College", "Chapel")
 _BACK: Final = ("Square", "Market", "Bridge", "Gate", "Park")
 _HOUSES: Final = {"school": 250, "sports hall": 400, "library": 60, "church": 120, "town hall": 90}  # -> beds
 
-_MAP, _PEOPLE, _TRIPS, _EMERGENCIES, _SUBSCRIPTIONS = range(5)  # what a generator draws, part of its seed
+_MAP, _PEOPLE, _TRIPS, _EMERGENCIES, _SUBSCRIPTIONS = range(5)  # purpose of a random generator, part of its seed
 _MAP_SEED: Final = 2019
 
 
@@ -91,7 +94,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """A place that people go to, and subscribe to."""
+    """A place that people travel to and subscribe to."""
 
     name: str
     x: int  # in blocks from the south-west corner
@@ -109,8 +112,8 @@ class Shelter:
     beds: int
 
 
-def _rng(seed: int, *what: int) -> np.random.Generator:
-    return np.random.default_rng([seed, *what])
+def _rng(seed: int, *purpose: int) -> np.random.Generator:
+    return np.random.default_rng([seed, *purpose])
 
 
 def _popularity(count: int) -> Floats:
@@ -119,14 +122,14 @@ def _popularity(count: int) -> Floats:
 
 
 def to_earth(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Latitude and longitude of metres from the south-west corner; over 10 km, flat is round enough (0.1 %)."""
+    """Latitude and longitude of metres from the south-west corner. A flat map is accurate to 0.1 % over 10 km."""
     metre = 180.0 / (math.pi * EARTH_KM * 1_000)  # in degrees
     lat, lon = CENTRE
     return lat + (y - SIDE_M / 2) * metre, lon + (x - SIDE_M / 2) * metre / math.cos(math.radians(lat))
 
 
 def _map() -> tuple[Square, ...]:
-    """Forty squares at crossings, the most popular one first: more in the middle than at the edge."""
+    """Forty squares at crossings, the most popular one first. They are denser in the middle than at the edge."""
     rng = _rng(_MAP_SEED, _MAP)
     last = round(SIDE_M / BLOCK_M)
     chosen: dict[tuple[int, int], None] = {}
@@ -146,38 +149,38 @@ SQUARES: Final = _map()
 
 
 def shelters() -> list[Shelter]:
-    """Five houses around every square."""
+    """Shelters: five houses around every square."""
     rng = _rng(_MAP_SEED, _MAP, 1)
-    made: list[Shelter] = []
+    houses: list[Shelter] = []
     for square in SQUARES:
-        for house, beds in _HOUSES.items():
+        for kind, beds in _HOUSES.items():
             around = rng.normal((square.x * BLOCK_M, square.y * BLOCK_M), 600.0)
             lat, lon = to_earth(*np.clip(around, 0.0, SIDE_M))
             room = int(rng.integers(beds // 2, 3 * beds // 2))
-            name = f"{square.name} {house}"
-            made.append(Shelter(f"s{len(made) + 1:03}", name, round(float(lat), 5), round(float(lon), 5), room))
-    return made
+            name = f"{square.name} {kind}"
+            houses.append(Shelter(f"s{len(houses) + 1:03}", name, round(float(lat), 5), round(float(lon), 5), room))
+    return houses
 
 
 def shelters_csv() -> str:
-    """examples/emergency/shelters.csv."""
-    lines = [f"{each.id},{each.name},{each.lat:.5f},{each.lon:.5f},{each.beds}" for each in shelters()]
+    """The content of examples/emergency/shelters.csv."""
+    lines = [f"{house.id},{house.name},{house.lat:.5f},{house.lon:.5f},{house.beds}" for house in shelters()]
     return "\n".join(["id,name,lat,lon,beds", *lines, ""])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Trip:
-    """The same trip of everybody: all first trips, all second ones, ..."""
+    """The n-th trip of every person. Row ``i`` is person ``i``."""
 
-    x: Whole  # where to, in blocks
+    x: Whole  # destination, in blocks
     y: Whole
-    x_first: NDArray[np.bool_]  # there are two ways around the corner
+    x_first: NDArray[np.bool_]  # whether the first leg is along x; the second leg is along y then
     speed_m_s: Floats
-    pause_s: Floats  # before it
+    pause_s: Floats  # pause before the trip
 
 
 class _Movement:
-    """The current trip of each person. A position depends on the trip and the time alone, not on the step size."""
+    """The current trip of each person. A position depends only on the trip and the time, not on the step size."""
 
     def __init__(self, seed: int, people: int) -> None:
         self._seed = seed
@@ -187,24 +190,24 @@ class _Movement:
         self._slowest = np.where(drives, DRIVING_M_S[0], WALKING_M_S[0])
         self._fastest = np.where(drives, DRIVING_M_S[1], WALKING_M_S[1])
         self._drawn: dict[int, _Trip] = {}
-        self._number = np.zeros(people, dtype=np.int64)  # of the trip everybody is on
-        self._from = np.stack(self._destinations(rng, people))  # (2, people), in blocks
+        self._number = np.zeros(people, dtype=np.int64)  # number of each person's current trip
+        self._from = np.stack(self._destinations(rng, people))  # (2, people), start of each trip, in blocks
         self._to = self._from.copy()
         self._x_first = np.zeros(people, dtype=bool)
         self._speed_m_s = np.ones(people)
         self._leave_s = np.zeros(people)
         self._end_s = np.zeros(people)
-        self._take(np.arange(people))
+        self._start_trips(np.arange(people))
         # At time 0, every person is already somewhere on a trip.
-        ahead = rng.random(people) * self._end_s
-        self._leave_s -= ahead
-        self._end_s -= ahead
+        elapsed = rng.random(people) * self._end_s
+        self._leave_s -= elapsed
+        self._end_s -= elapsed
 
     def _destinations(self, rng: np.random.Generator, count: int) -> tuple[Whole, Whole]:
         anywhere = rng.integers(0, self._last, (2, count), endpoint=True)
         square = rng.choice(len(SQUARES), count, p=_popularity(len(SQUARES)))
-        there = np.array([(each.x, each.y) for each in SQUARES], dtype=np.int64)[square].T
-        x, y = np.where(rng.random(count) < TO_SQUARES, there, anywhere)
+        at_square = np.array([(place.x, place.y) for place in SQUARES], dtype=np.int64)[square].T
+        x, y = np.where(rng.random(count) < TO_SQUARES, at_square, anywhere)
         return x, y
 
     def _trip(self, number: int) -> _Trip:
@@ -216,36 +219,36 @@ class _Movement:
             self._drawn[number] = _Trip(x, y, rng.random(people) < 0.5, speed, pause)
         return self._drawn[number]
 
-    def _take(self, who: Whole) -> None:
-        """Their next trips."""
-        self._number[who] += 1
-        self._from[:, who] = self._to[:, who]
-        for number in np.unique(self._number[who]).tolist():
-            trip, some = self._trip(number), who[self._number[who] == number]
-            self._to[:, some] = trip.x[some], trip.y[some]
-            self._x_first[some] = trip.x_first[some]
-            self._speed_m_s[some] = trip.speed_m_s[some]
-            self._leave_s[some] = self._end_s[some] + trip.pause_s[some]
-        far_m = BLOCK_M * np.abs(self._to[:, who] - self._from[:, who]).sum(axis=0)
-        self._end_s[who] = self._leave_s[who] + far_m / self._speed_m_s[who]
+    def _start_trips(self, people: Whole) -> None:
+        """Start the next trip of these people."""
+        self._number[people] += 1
+        self._from[:, people] = self._to[:, people]
+        for number in np.unique(self._number[people]).tolist():
+            trip, rows = self._trip(number), people[self._number[people] == number]
+            self._to[:, rows] = trip.x[rows], trip.y[rows]
+            self._x_first[rows] = trip.x_first[rows]
+            self._speed_m_s[rows] = trip.speed_m_s[rows]
+            self._leave_s[rows] = self._end_s[rows] + trip.pause_s[rows]
+        length_m = BLOCK_M * np.abs(self._to[:, people] - self._from[:, people]).sum(axis=0)
+        self._end_s[people] = self._leave_s[people] + length_m / self._speed_m_s[people]
 
     def at(self, time_s: float) -> tuple[Floats, Floats]:
-        """Metres from the south-west corner; ``time_s`` never goes back."""
-        while (over := np.flatnonzero(self._end_s <= time_s)).size:
-            self._take(over)
+        """Metres from the south-west corner. ``time_s`` must not decrease from call to call."""
+        while (arrived := np.flatnonzero(self._end_s <= time_s)).size:
+            self._start_trips(arrived)
         oldest = int(self._number.min())
         self._drawn = {number: trip for number, trip in self._drawn.items() if number > oldest}
-        gone_m = np.maximum(0.0, (time_s - self._leave_s) * self._speed_m_s)
-        way = BLOCK_M * (self._to - self._from)  # (2, people), signed
-        first = np.where(self._x_first, np.abs(way[0]), np.abs(way[1]))
-        legs = np.minimum(gone_m, first), np.maximum(0.0, gone_m - first)
+        distance_m = np.maximum(0.0, (time_s - self._leave_s) * self._speed_m_s)
+        route = BLOCK_M * (self._to - self._from)  # (2, people), signed
+        first = np.where(self._x_first, np.abs(route[0]), np.abs(route[1]))
+        legs = np.minimum(distance_m, first), np.maximum(0.0, distance_m - first)
         along = np.where(self._x_first, legs, legs[::-1])
-        x, y = BLOCK_M * self._from + np.sign(way) * np.minimum(along, np.abs(way))
+        x, y = BLOCK_M * self._from + np.sign(route) * np.minimum(along, np.abs(route))
         return x, y
 
 
-# channel -> how popular it is, and what a subscription to it says. 400 people make about 2,400 subscriptions, of which
-# about 700 are different; Nguyen counts about 2,200 and 600.
+# Channel -> its popularity, and the groups of parameters of a subscription to it. 400 people make about 2,400
+# subscriptions, of which about 700 are different; Nguyen counts about 2,200 and 600.
 CHANNELS: Final[dict[str, tuple[float, tuple[str, ...]]]] = {
     "reports_of_kind": (0.24, ("kind",)),
     "kind_near_place": (0.16, ("kind", "place")),
@@ -261,7 +264,7 @@ LEAST: Final = (5, 10, 20)
 
 
 class City:
-    """``people`` of them; ``report_rate_per_s`` is over all kinds, in the mean."""
+    """A city with a number of people. ``report_rate_per_s`` is the mean rate of the reports of all kinds together."""
 
     def __init__(self, seed: int = 0, people: int = 400, *, report_rate_per_s: float = 5.5) -> None:
         for knob, value, least in (("seed", seed, 0), ("people", people, 1)):
@@ -273,13 +276,13 @@ class City:
         self.names = tuple(f"p{number:04}" for number in range(people))
         self.time_s = 0.0
         self._movement = _Movement(seed, people)
-        self._likely = _popularity(len(KINDS))
-        per_emergency = float(self._likely @ np.array([mean for mean, _ in KINDS.values()]))
+        self._kind_weight = _popularity(len(KINDS))
+        per_emergency = float(self._kind_weight @ np.array([mean for mean, _ in KINDS.values()]))
         self._emergencies_per_s = report_rate_per_s / per_emergency
         self._slots: dict[int, list[Report]] = {}
 
     def step(self, dt_s: float) -> Positions:
-        """Advance the time."""
+        """Advance the time and return the positions of all people."""
         if not 0.0 <= dt_s < math.inf:
             raise BadKnob("city", "dt_s", dt_s, "zero or more, and finite")
         self.time_s += dt_s
@@ -291,54 +294,54 @@ class City:
             raise BadKnob("city", "t0_s, t1_s", (t0_s, t1_s), "such that 0 <= t0_s <= t1_s")
         first = math.floor((t0_s - LINGER_S[1]) / SLOT_S)
         slots = range(first, math.floor(t1_s / SLOT_S) + 1)
-        known = self._slots
-        self._slots = {slot: known[slot] if slot in known else list(self._drawn(slot)) for slot in slots}
-        found = (each for slot in slots for each in self._slots[slot] if t0_s <= each.at_s < t1_s)
-        return sorted(found, key=lambda report: report.at_s)
+        drawn = self._slots
+        self._slots = {slot: drawn[slot] if slot in drawn else list(self._draw(slot)) for slot in slots}
+        reports = (report for slot in slots for report in self._slots[slot] if t0_s <= report.at_s < t1_s)
+        return sorted(reports, key=lambda report: report.at_s)
 
-    def _drawn(self, slot: int) -> Iterator[Report]:
-        """All reports of the emergencies that begin in a minute; those before time 0 have reports after it, too."""
+    def _draw(self, slot: int) -> Iterator[Report]:
+        """Reports of the emergencies that begin in a minute. Emergencies before time 0 may have reports after it."""
         minute = slot + math.ceil(LINGER_S[1] / SLOT_S)  # not below 0
         rng = _rng(self.seed, _EMERGENCIES, minute)
         kinds, popular = list(KINDS), _popularity(len(SQUARES))
         for number in range(rng.poisson(self._emergencies_per_s * SLOT_S)):
-            kind = kinds[rng.choice(len(kinds), p=self._likely)]
+            kind = kinds[rng.choice(len(kinds), p=self._kind_weight)]
             square = SQUARES[rng.choice(len(SQUARES), p=popular)]
             near = rng.normal((square.x * BLOCK_M, square.y * BLOCK_M), SPREAD_M[0])
             place = near if rng.random() < TO_SQUARES else rng.uniform(0.0, SIDE_M, 2)
             began_s, severity = SLOT_S * (slot + rng.random()), rng.integers(1, 5, endpoint=True)
-            mean, seen = KINDS[kind]
+            mean, sight = KINDS[kind]
             count = 1 + rng.poisson(mean - 1.0)
             until, mean_s = -math.expm1(-LINGER_S[1] / LINGER_S[0]), LINGER_S[0]
             at_s = began_s - mean_s * np.log1p(-until * rng.random(count))  # exponential, cut off at the end
             lat, lon = to_earth(*np.clip(rng.normal(place, SPREAD_M[1], (count, 2)), 0.0, SIDE_M).T)
             felt = np.clip(severity + rng.integers(-1, 1, count, endpoint=True), 1, 5)
-            said = f" ({square.name})" if place is near else ""
+            location = f" ({square.name})" if place is near else ""
             columns = (at_s.tolist(), lat.round(6).tolist(), lon.round(6).tolist(), felt.tolist())
             for at, a, b, how_bad in zip(*columns, strict=True):
-                yield Report(at, 1_000 * minute + number, kind, a, b, how_bad, f"{seen} {_details(rng)}{said}")
+                yield Report(at, 1_000 * minute + number, kind, a, b, how_bad, f"{sight} {_details(rng)}{location}")
 
     def subscriptions(self, person: int) -> list[tuple[str, dict[str, Any]]]:
-        """Channel and parameters: one to five channels, one to three different subscriptions to each."""
+        """A person's subscriptions, as channel and parameters: one to five channels, one to three of each."""
         rng = _rng(self.seed, _SUBSCRIPTIONS, person)
         popular = [weight for weight, _ in CHANNELS.values()]
         chosen = rng.choice(list(CHANNELS), rng.integers(1, 5, endpoint=True), replace=False, p=popular).tolist()
-        made = []
+        subscriptions = []
         for channel in chosen:
-            _, says = CHANNELS[channel]
+            _, parts = CHANNELS[channel]
             count = rng.integers(1, 3, endpoint=True)
             different: list[dict[str, Any]] = []
             while len(different) < count:
                 params: dict[str, Any] = {}
-                for part in says:
+                for part in parts:
                     params |= self._part(part, person, rng)
                 if params not in different:
                     different.append(params)
-            made += [(channel, params) for params in different]
-        return made
+            subscriptions += [(channel, params) for params in different]
+        return subscriptions
 
     def _part(self, part: str, person: int, rng: np.random.Generator) -> dict[str, Any]:
-        """Values that several channels have in common."""
+        """Random values of a group of parameters."""
         if part == "kind":
             return {"kind": _one_of(rng, tuple(KINDS))}
         if part == "place":
@@ -350,16 +353,16 @@ class City:
 
 
 def _one_of(rng: np.random.Generator, values: Sequence[T]) -> T:
-    """The first are the most popular."""
+    """Choose one of the values, which are in order of popularity, most popular first."""
     return values[int(rng.choice(len(values), p=_popularity(len(values))))]
 
 
 def _details(rng: np.random.Generator) -> str:
     room = int(rng.integers(*WORDS))
-    said: list[str] = []
-    for at in rng.permutation(len(DETAILS)).tolist():
-        said.append(DETAILS[at])
-        room -= len(DETAILS[at]) + 1
+    sentences: list[str] = []
+    for row in rng.permutation(len(DETAILS)).tolist():
+        sentences.append(DETAILS[row])
+        room -= len(DETAILS[row]) + 1
         if room < 0:
             break
-    return " ".join(said)
+    return " ".join(sentences)

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-CHOSEN: Final = 0.25
-EVERY_S: Final = 60.0
-WITHIN_S: Final = 180.0
-LASTS_S: Final = (240.0, 360.0)
-FACTOR: Final = (1.5, 3.0)
+CHOSEN: Final = 0.25  # share of the subscriptions chosen at a time
+EVERY_S: Final = 60.0  # interval between two choices
+WITHIN_S: Final = 180.0  # longest time from the choice to the rise
+LASTS_S: Final = (240.0, 360.0)  # shortest and longest time from the rise to the fall
+FACTOR: Final = (1.5, 3.0)  # smallest and largest factor of a rate that has risen
 
 
 class Fluctuation:
-    """Factors of all rates over ``minutes``; drawn once, so that every policy sees the same."""
+    """Factors of all rates over ``minutes``. They are drawn once, so that all policies see the same rates."""
 
     def __init__(self, topics: int, minutes: float, seed: int) -> None:
         rng = np.random.default_rng((seed, 1))
         rises, falls, which, factors = [], [], [], []
-        until = np.zeros(topics)  # when each is back again
+        until = np.zeros(topics)  # time at which each rate has fallen back
         for start in np.arange(0.0, minutes * 60.0, EVERY_S):
             chosen = np.flatnonzero(until <= start)
             chosen = rng.choice(chosen, min(int(CHOSEN * topics), len(chosen)), replace=False)

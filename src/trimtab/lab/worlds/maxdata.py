@@ -29,7 +29,7 @@ class MaxData:
     rates: str = option("homogeneous", f"distribution of publication rates: {', '.join(RATES)}, or uniform:LOW:HIGH")
     machines: int = option(10, "brokers")
     bandwidth: float = option(500.0, "data/s of a machine, in and out together")
-    spread: float = option(0.0, "machines differ: bandwidth is drawn from (1 - spread, 1 + spread) times the above")
+    spread: float = option(0.0, "bandwidths are drawn from (1 - spread, 1 + spread) times --bandwidth")
 
     def __post_init__(self) -> None:
         for knob in ("publishers", "subscribers", "edges", "machines"):
@@ -78,8 +78,8 @@ class MaxData:
 def distinct_draws(rng: np.random.Generator, rows: int, draws: int, among: int) -> NDArray[np.int32]:
     """``draws`` different numbers below ``among`` in each of ``rows`` rows, every set equally likely.
 
-    Rows are drawn whole until no number repeats, while that is likely to happen soon; otherwise the numbers
-    of a row are the first of a random order.
+    If repeated numbers are rare, rows that contain one are drawn again. Otherwise a row is the beginning of a random
+    permutation.
     """
     if draws * draws > 2 * among:
         return np.stack([rng.permutation(among)[:draws] for _ in range(rows)]).astype(np.int32)

@@ -1,4 +1,4 @@
-"""How a world says what can be set: its fields are the options of ``trimtab world``."""
+"""Declaration of a world's options: its fields are the options of ``trimtab world``."""
 
 from __future__ import annotations
 

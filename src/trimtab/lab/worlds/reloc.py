@@ -1,9 +1,9 @@
-"""RELOC's field (Tanaka et al., Section 7): servers on a grid, topics' members around places of their own.
+"""RELOC's field (Tanaka et al., Section 7): servers on a grid, and the members of each topic around a random place.
 
-Who belongs to a topic comes from a file of lists, in the form of the paper's Figure 7 or 8, or is made up with the same
-shape: lists of 8 to 21, and three in four people on one list only. Chosen where the paper says nothing: who is on
-several lists lives where the first one is; a place outside the field is drawn again (cut off, people would pile up at
-the border). Everybody publishes and subscribes, and equally often.
+The members of topics come from a file of lists, in the form of the paper's Figure 7 or 8, or from random lists of the
+same shape: 8 to 21 members, and three in four people on one list only. The paper leaves two points open. Chosen here: a
+person on several lists lives near the place of the first one. A position outside the field is drawn again; clipping
+would put too many people on the border. All people publish and subscribe, at the same rate.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 
     from trimtab.model.workload import Floats
 
-SIZES: Final = (8, 21)  # of a list; Figure 13
-MEAN: Final = 14.6
-SD: Final = 3.3
+SIZES: Final = (8, 21)  # smallest and largest size of a list; Figure 13
+MEAN: Final = 14.6  # size of a list
+SD: Final = 3.3  # standard deviation of that size
 LISTS_OF_ONE: Final = (0.79, 0.16, 0.04, 0.01)  # share of people on one, two, three, four lists
 
 
 @dataclass(frozen=True, slots=True)
 class RelocField:
     topics: int = option(64, "how many topics")
-    grid: int = option(4, "servers in a row, and rows")
-    sigma: float = option(5.0, "how far a topic's members are from its middle, km")
-    side: float = option(25.0, "of the field, km")
+    grid: int = option(4, "servers in a row, and number of rows")
+    sigma: float = option(5.0, "standard deviation of the distance of a topic's members from its place, km")
+    side: float = option(25.0, "side of the field, km")
     per_member: float = option(2.0, "messages that a topic keeps for each of its members")
-    storage: float = option(640.0, "messages that fit at a server")
+    storage: float = option(640.0, "messages that a server can store")
     compute: float = option(3200.0, "publishers x messages kept that a server can process")
-    lists: str = option("", "file of membership lists, a topic each line; made up if left out")
+    lists: str = option("", "file of membership lists, a topic per line; random lists if left out")
     sites: str = option("", "CSV of real servers with latitude and longitude, instead of the grid; needs --users")
-    users: str = option("", "CSV of real people with latitude and longitude, whom members are taken from")
+    users: str = option("", "CSV of real people with latitude and longitude, from whom members are drawn")
 
     def __post_init__(self) -> None:
         for name in ("topics", "grid"):
@@ -100,7 +100,7 @@ class RelocField:
         return around
 
     def _real_people(self, rng: np.random.Generator) -> Callable[[int], Floats]:
-        """Around one of them, chosen by how near they live."""
+        """Draw members around a random person; near people are more likely."""
         people = _read_places(Path(self.users))
 
         def around(many: int) -> Floats:
@@ -113,22 +113,22 @@ class RelocField:
 
 
 def _read_places(path: Path) -> Floats:
-    """(places, 2): latitude and longitude, by the names of the columns, however they are written."""
+    """(places, 2): latitude and longitude. Columns may have the full or the short name, in any case."""
     table = tables.read(path)
-    named = {name.lower(): name for name in table.column_names}
+    columns_by_name = {name.lower(): name for name in table.column_names}
     columns = []
-    for known in (("latitude", "lat"), ("longitude", "lon")):
-        found = next((named[name] for name in known if name in named), None)
-        if found is None:
-            raise MissingColumn(str(path), known[0], table.column_names, "where each is")
-        columns.append(tables.numbers(table, found, path=path, may_be_empty=False))
+    for spellings in (("latitude", "lat"), ("longitude", "lon")):
+        column = next((columns_by_name[name] for name in spellings if name in columns_by_name), None)
+        if column is None:
+            raise MissingColumn(str(path), spellings[0], table.column_names, "the position of each row")
+        columns.append(tables.numbers(table, column, path=path, may_be_empty=False))
     if not table.num_rows:
         raise BadInput(f"{path} has no rows")
     return np.stack(columns, axis=1)
 
 
 def made_up(topics: int, rng: np.random.Generator) -> list[list[str]]:
-    """Lists with the degrees of the paper's."""
+    """Random lists with the paper's distributions of list sizes and of lists per person."""
     size = np.clip(np.rint(rng.normal(MEAN, SD, topics)), *SIZES).astype(int)
     free = size.copy()
     lists: list[list[str]] = [[] for _ in range(topics)]
@@ -164,12 +164,12 @@ def read_lists(path: Path, most: int) -> list[list[str]]:
         members = [name.strip() for name in text.split(",")]
         if not all(members) or any(mark in name for name in members for mark in "[] \t") or len(members) < 2:
             raise BadInput(
-                f"{path}, line {number}: '{line[:60]}' is no membership list; one is 'follower, [followee, ...]' or "
+                f"{path}, line {number}: '{line[:60]}' is no membership list; a list is 'follower, [followee, ...]' or "
                 "'topic, member, member, ...' with two members or more"
             )
         if len(set(members)) < len(members):
             twice = next(name for name in members if members.count(name) > 1)
-            raise BadInput(f"{path}, line {number}: '{twice}' stands twice")
+            raise BadInput(f"{path}, line {number}: member '{twice}' is listed twice")
         lists.append(members)
     if len(lists) < most:
         raise BadInput(f"{path} has {len(lists)} lists, but --topics asks for {most}")

@@ -7,7 +7,7 @@ from typing import Any, Final
 from trimtab.errors import BadInput
 
 NOT_FOUND: Final = 404
-# Errors that pass: no leader or not this one, JetStream not up yet, stream offline, too many requests at once.
+# Temporary errors: no leader, another leader, JetStream not up yet, stream offline, too many requests at once.
 PASSING: Final = (10008, 10009, 10076, 10118, 10167)
 
 
@@ -17,6 +17,7 @@ def code(answer: dict[str, Any]) -> int:
 
 
 def passes(answer: dict[str, Any]) -> bool:
+    """Whether the reply is a temporary error."""
     return "error" in answer and answer["error"].get("err_code") in PASSING
 
 
@@ -25,6 +26,7 @@ def reason(answer: dict[str, Any]) -> str:
 
 
 def checked(answer: dict[str, Any]) -> dict[str, Any]:
+    """The reply; raises BadInput if it is an error."""
     if "error" in answer:
         raise BadInput(f"JetStream refuses: {reason(answer)}")
     return answer

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.errors import BadInput, UnknownName, Unreachable
+from trimtab.fleet.protocol import subjects
 from trimtab.pipeline.nats.answers import NOT_FOUND, checked, code, passes, reason
-from trimtab.pipeline.nats.publishing import WINDOW_BYTES, OnTheWay, frame
+from trimtab.pipeline.nats.publishing import WINDOW_BYTES, UnacknowledgedMessages, frame
 from trimtab.pipeline.nats.reading import Consumer, Direct, NotAllowed, Rows
 from trimtab.pipeline.nats.wire import Broken, Server, Wire
 
@@ -35,7 +36,7 @@ ENDLESS: Final = 1 << 63
 class StreamState:
     first: int  # sequence; last + 1 if the stream is empty
     last: int  # sequence of the last message ever stored
-    messages: int  # messages still stored
+    messages: int  # number of messages still stored
 
 
 class JetStream:
@@ -44,9 +45,9 @@ class JetStream:
     def __init__(self, server: Server, attempts: int = ATTEMPTS) -> None:
         self.server = server
         self._attempts = attempts
-        self.prefix = "$JS.API" if server.domain is None else f"$JS.{server.domain}.API"
+        self.prefix = subjects.jetstream_api(server.domain)
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
-        self._asked = 0  # requests so far; gives every request its own reply subject
+        self._requests = 0  # requests so far; gives every request its own reply subject
         self.wire: Wire | None = None
 
     def __enter__(self) -> JetStream:
@@ -78,10 +79,10 @@ class JetStream:
     def read(self, stream: str, low: int, high: int, batch: int = BATCH) -> Iterator[Rows]:
         """All messages with ``low`` <= sequence <= ``high`` that still exist, once each and in order.
 
-        A few by direct get, which leaves nothing behind at the server but needs ``allow_direct`` of the stream; many,
-        or without it, through a consumer that lives as long as this read, which costs the server less than half per
-        message. Whoever answers may be a replica that is behind: where the end of the range seems not to exist, the
-        stream's leader is asked.
+        A few messages are read by direct get, which creates no state at the server but needs ``allow_direct`` of the
+        stream. Many messages, or any without ``allow_direct``, are read through a consumer that is deleted after this
+        read; it costs the server less than half per message. The replica that replies may be behind. If the end of the
+        range seems not to exist, the stream's leader is therefore asked.
         """
         _check_name(stream)
         at, failures = max(low, 1), 0
@@ -100,13 +101,13 @@ class JetStream:
                     raise
                 except (Broken, OSError) as error:
                     trouble = error
-                if rows:  # also those received before a failure
+                if rows:  # including messages received before a failure
                     at, failures = rows.seq[-1] + 1, 0
                     yield rows
                 if trouble is None and following is None and at <= high:
                     following = self._following(stream, at)
                     if following <= high:
-                        trouble = Broken(f"what answers for stream '{stream}' is behind its leader")
+                        trouble = Broken(f"the replica that replies for stream '{stream}' is behind the leader")
                 if trouble is None:
                     at = max(at, following or 0)
                 else:
@@ -115,7 +116,7 @@ class JetStream:
             source.close()
 
     def _following(self, stream: str, at: int) -> int:
-        """The first sequence from ``at`` on that exists, as the stream's leader knows it; infinite if none does."""
+        """The first existing sequence from ``at`` on, according to the stream's leader; ``ENDLESS`` without any."""
         answer = self._ask(f"STREAM.MSG.GET.{stream}", {"seq": at, "next_by_subj": ">"})
         if code(answer) == NOT_FOUND:
             self.info(stream)  # raises if the stream, not the message, is missing
@@ -123,76 +124,77 @@ class JetStream:
         return int(checked(answer)["message"]["seq"])
 
     def publish(self, messages: Iterable[tuple[str, bytes, str]]) -> int:
-        """Store (subject, data, message id), wait for all acknowledgements, and return how many were stored already.
+        """Store (subject, data, message id), wait for all acknowledgements, and return the number of duplicates.
 
-        When the connection breaks, all without an acknowledgement are sent again; the message ids keep the stream
-        from storing them twice, within its duplicate window. Those are not counted, as nobody knows. They are stored
-        in the order given, unless the stream itself is away for a moment.
+        A duplicate is a message that was stored already. When the connection breaks, all unacknowledged messages are
+        sent again. Within its duplicate window, the stream does not store a message id twice. Messages that were sent
+        again are never counted as duplicates. Messages are stored in the order given, unless the stream itself is
+        unavailable for a moment.
         """
-        way = OnTheWay()
+        unacknowledged = UnacknowledgedMessages()
         for subject, data, message_id in messages:
             reply = self._reply()
-            way.add(reply.encode(), frame(subject, reply, data, message_id, self._max_payload()))
-            if len(way.unsent) >= GROUP or way.size > WINDOW_BYTES:
-                self._settle(way, WINDOW - GROUP)
-        self._settle(way, 0)
-        return way.duplicates
+            unacknowledged.add(reply.encode(), frame(subject, reply, data, message_id, self._max_payload()))
+            if len(unacknowledged.unsent) >= GROUP or unacknowledged.size > WINDOW_BYTES:
+                self._settle(unacknowledged, WINDOW - GROUP)
+        self._settle(unacknowledged, 0)
+        return unacknowledged.duplicates
 
     def _max_payload(self) -> int:
         return self.wire.max_payload if self.wire is not None else ENDLESS
 
-    def _settle(self, way: OnTheWay, most: int) -> None:
+    def _settle(self, unacknowledged: UnacknowledgedMessages, most: int) -> None:
         """Send the unsent messages, and wait until no more than ``most`` await acknowledgement."""
         failures = 0
-        while way.unsent or way.more_than(most):
-            before = len(way.waiting)
+        while unacknowledged.unsent or unacknowledged.more_than(most):
+            before = len(unacknowledged.waiting)
             trouble: Exception | None = None
             try:
                 wire = self.connected()
-                way.send(wire)
-                if way.more_than(most):
-                    way.take(wire.receive())
+                unacknowledged.send(wire)
+                if unacknowledged.more_than(most):
+                    unacknowledged.take(wire.receive())
             except (Broken, OSError) as error:
                 trouble = error
-            if len(way.waiting) < before:
+            if len(unacknowledged.waiting) < before:
                 failures = 0
             if trouble is not None:
-                failures = self._failed(failures, trouble, changed=True)  # what was sent may be stored
-                way.repeat()
+                failures = self._failed(failures, trouble, changed=True)  # messages sent may have been stored
+                unacknowledged.repeat()
 
-    def _ask(self, verb: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _ask(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """The reply of JetStream's API; the request is repeated if there is none."""
         failures = 0
         while True:
             try:
-                return self.ask_once(verb, question)
+                return self.ask_once(verb, body)
             except (Broken, OSError) as error:
                 failures = self._failed(failures, error)
 
-    def ask_once(self, verb: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
+    def ask_once(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         wire = self.connected()
-        reply = self.request(wire, verb, question or {})
+        reply = self.request(wire, verb, body or {})
         while True:
             for words, head, data in wire.receive():
                 if words[1] != reply:
                     continue
                 if head:
                     domain = f" of domain '{self.server.domain}'" if self.server.domain else ""
-                    raise Broken(f"nobody answers to {self.prefix}.{verb}; does JetStream{domain} run there?")
+                    raise Broken(f"there is no reply to {self.prefix}.{verb}; does JetStream{domain} run there?")
                 answer: dict[str, Any] = json.loads(data)
                 if passes(answer):
                     raise Broken(reason(answer))
                 return answer
 
-    def request(self, wire: Wire, verb: str, question: dict[str, Any]) -> bytes:
+    def request(self, wire: Wire, verb: str, body: dict[str, Any]) -> bytes:
         """Send a request; returns the subject of its replies."""
         reply = self._reply()
-        wire.publish(f"{self.prefix}.{verb}", reply, json.dumps(question).encode())
+        wire.publish(f"{self.prefix}.{verb}", reply, json.dumps(body).encode())
         return reply.encode()
 
     def _reply(self) -> str:
-        self._asked += 1
-        return f"{self._inbox}.{self._asked}"
+        self._requests += 1
+        return f"{self._inbox}.{self._requests}"
 
     def connected(self) -> Wire:
         if self.wire is None:
@@ -205,8 +207,8 @@ class JetStream:
         failures += 1
         if failures >= self._attempts:
             host, port = self.server.address
-            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            text = f"{host}:{port} could not be asked, after {failures} attempts: {said}"
+            cause = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            text = f"{host}:{port} could not be reached after {failures} attempts: {cause}"
             raise Unreachable(text, changed=changed) from None
         time.sleep(min(0.05 * 2 ** (failures - 1), LONGEST_WAIT_S))
         return failures

@@ -1,4 +1,4 @@
-"""Publishes messages to a stream: sent in groups, kept until they are acknowledged, sent again if necessary."""
+"""Publishes messages to a stream: they are sent in groups, kept until acknowledged, and sent again if necessary."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from trimtab.pipeline.nats.answers import passes, reason
 from trimtab.pipeline.nats.wire import Broken
 
 if TYPE_CHECKING:
-    from trimtab.pipeline.nats.wire import Came, Wire
+    from trimtab.pipeline.nats.wire import ReceivedMessage, Wire
 
 WINDOW_BYTES: Final = 16 << 20  # most bytes that await acknowledgement
 
 
-class OnTheWay:
+class UnacknowledgedMessages:
     """Messages that are published and not yet acknowledged."""
 
     def __init__(self) -> None:
-        self.waiting: dict[bytes, bytes] = {}  # frames, in order, by the subject that their acknowledgement comes to
+        self.waiting: dict[bytes, bytes] = {}  # frames in order, by the subject of their acknowledgement
         self.unsent: list[bytes] = []
-        self.size = 0  # bytes of those waiting
+        self.size = 0  # bytes of the waiting frames
         self.duplicates = 0
         self._repeated: set[bytes] = set()
 
@@ -38,10 +38,10 @@ class OnTheWay:
             wire.send(b"".join(self.unsent))
             self.unsent.clear()
 
-    def take(self, answers: list[Came]) -> None:
-        for words, head, data in answers:
+    def take(self, messages: list[ReceivedMessage]) -> None:
+        for words, head, data in messages:
             frame = self.waiting.get(words[1])
-            if frame is None:  # acknowledged before, or an answer to something else
+            if frame is None:  # acknowledged before, or a reply to another request
                 continue
             if head or not data.startswith(b'{"stream"'):
                 raise_refused(frame.split(b" ", 2)[1].decode(), head, data)
@@ -71,7 +71,7 @@ def frame(subject: str, reply: str, data: bytes, message_id: str, most: int) -> 
 def raise_refused(subject: str, head: bytes, data: bytes) -> None:
     """Handle a reply that does not look like an acknowledgement: raises unless it is one after all."""
     if head:  # no responders
-        raise Broken(f"no stream takes what is published to '{subject}'")
+        raise Broken(f"no stream stores messages published to '{subject}'")
     answer = json.loads(data)
     if passes(answer):
         raise Broken(reason(answer))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trimtab.pipeline.nats.wire import Wire
 
 BATCH_BYTES: Final = 8 << 20  # most bytes of one request; a server drops readers with 64 MB of backlog
-FORGOTTEN_S: Final = 30  # time after which a server drops a consumer whose reader has died
+FORGOTTEN_S: Final = 30  # time after which a server drops a consumer whose reader has ended
 LOST: Final = "a message was lost on the way"
 EPOCH: Final = datetime.datetime.fromtimestamp(0, datetime.UTC)
 MICROSECOND: Final = datetime.timedelta(microseconds=1)
@@ -49,18 +49,18 @@ class Direct:
         self._verb = f"DIRECT.GET.{stream}"
 
     def fetch(self, at: int, high: int, batch: int, rows: Rows) -> int | None:
-        """Make one request and append its messages to ``rows``; returns the next sequence, None if none was found."""
+        """Make one request and append its messages to ``rows``; returns the next sequence, None without messages."""
         wire = self._jetstream.connected()
-        wanted = {"seq": at, "batch": min(batch, high - at + 1), "max_bytes": BATCH_BYTES}
-        reply = self._jetstream.request(wire, self._verb, wanted)
+        request = {"seq": at, "batch": min(batch, high - at + 1), "max_bytes": BATCH_BYTES}
+        reply = self._jetstream.request(wire, self._verb, request)
         seq = 0
         while True:
             for words, head, data in wire.receive():
                 if words[1] != reply:
                     continue
                 lines = head.split(b"\r\n")
-                # Behind the message's own headers the server puts Nats-Stream, -Subject, -Sequence, -Time-Stamp,
-                # -Num-Pending and -Last-Sequence (the one sent before), and an empty line ends them.
+                # After the message's own headers, the server adds Nats-Stream, -Subject, -Sequence, -Time-Stamp,
+                # -Num-Pending and -Last-Sequence (of the message sent before), and an empty line.
                 if len(lines) < 9 or not lines[-6].startswith(b"Nats-Sequence: "):
                     return self._end(lines, seq)
                 if int(lines[-3][20:]) != seq:
@@ -130,13 +130,13 @@ class Consumer:
         return self._wire
 
     def _pull(self, wire: Wire, count: int, most_bytes: int, high: int, rows: Rows) -> int | None:
-        """As ``fetch``; 0 if nothing came because the next message is too large."""
-        wanted = {"batch": count, "no_wait": True, "max_bytes": most_bytes}
+        """As ``fetch``; returns 0 if there was no message because the next one is too large."""
+        request = {"batch": count, "no_wait": True, "max_bytes": most_bytes}
         verb = f"CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
         self._pulls += 1  # the end marker of a pull may arrive after the next pull was sent
         reply = f"{self._inbox}.{self._pulls}"
-        wire.publish(f"{self._jetstream.prefix}.{verb}", reply, json.dumps(wanted).encode())
-        inbox, mine, number, delivered = self._inbox.encode(), reply.encode(), self._number, self._delivered
+        wire.publish(f"{self._jetstream.prefix}.{verb}", reply, json.dumps(request).encode())
+        inbox, own_reply, number, delivered = self._inbox.encode(), reply.encode(), self._number, self._delivered
         seqs, times, subjects, datas, ids = rows.seq, rows.time_us, rows.subject, rows.data, rows.message_id
         end, seq = delivered + count, 0
         while delivered < end:
@@ -144,21 +144,21 @@ class Consumer:
                 if words[2] != number:
                     continue
                 if words[1].startswith(inbox):
-                    if words[1] != mine:
+                    if words[1] != own_reply:
                         continue
                     self._delivered = delivered
                     return self._end(head, seq)
                 # $JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.TIMES.SEQUENCE.DELIVERED.NANOSECONDS.PENDING[.RANDOM]
-                told = words[3].split(b".")
-                if len(told) > 9:
-                    told = told[2:]
+                tokens = words[3].split(b".")
+                if len(tokens) > 9:
+                    tokens = tokens[2:]
                 delivered += 1
-                if int(told[6]) != delivered:
+                if int(tokens[6]) != delivered:
                     raise Broken(LOST)
-                seq = int(told[5])
+                seq = int(tokens[5])
                 if seq <= high:
                     seqs.append(seq)
-                    times.append(int(told[7]) // 1000)
+                    times.append(int(tokens[7]) // 1000)
                     subjects.append(words[1])
                     datas.append(data)
                     ids.append(_message_id(head) if head else None)
@@ -166,12 +166,12 @@ class Consumer:
         return seq + 1
 
     def _end(self, head: bytes, seq: int) -> int | None:
-        said = head[9:].split(b"\r\n")[0].decode(errors="replace")
-        if said.startswith("404"):  # no more messages
+        status = head[9:].split(b"\r\n")[0].decode(errors="replace")
+        if status.startswith("404"):  # no more messages
             return None
-        if said.startswith("409") and ("MaxBytes" in said or "Completed" in said):
+        if status.startswith("409") and ("MaxBytes" in status or "Completed" in status):
             return seq + 1 if seq else 0
-        raise Broken(f"reading stream '{self._stream}' ends with '{said}'")
+        raise Broken(f"reading stream '{self._stream}' ends with '{status}'")
 
     def close(self) -> None:
         if self._wire is None or self._wire is not self._jetstream.wire:

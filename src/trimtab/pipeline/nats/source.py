@@ -1,7 +1,7 @@
 """Spark's data source "nats": the messages of a JetStream stream as rows, in batches and as a stream.
 
-A stream's sequence numbers are its offsets. Who sent a message is known only as far as its message id tells
-(``trimtab.fleet.protocol.message.stamped``): JetStream does not keep the reply subject that other stamps travel in.
+A stream's sequence numbers are its offsets. The sender of a message is known only from its message id
+(``trimtab.fleet.protocol.message.stamped``): JetStream does not store the reply subject, which carries other stamps.
 """
 
 from __future__ import annotations
@@ -49,25 +49,29 @@ class Options:
     max_rows: int | None = None  # most rows of a micro-batch
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
-        for name in given:
+    def of(cls, options: Mapping[str, str]) -> Options:
+        for name in options:
             if name.lower() not in KNOWN:
                 raise UnknownName("option of the source 'nats'", name, KNOWN)
         for name in ("url", "stream"):
-            if not given.get(name):
+            if not options.get(name):
                 raise BadInput(f"the source 'nats' needs the option '{name}'")
         server = Server(
-            given["url"], given.get("user", ""), given.get("password", ""), given.get("ca"), given.get("domain")
+            options["url"],
+            options.get("user", ""),
+            options.get("password", ""),
+            options.get("ca"),
+            options.get("domain"),
         )
         return cls(
-            server, given["stream"], _number(given, "partitions") or 2, _number(given, "batch") or BATCH,
-            _number(given, "low"), _number(given, "high", least=0), _number(given, "start"),
-            _number(given, "max_rows"),
+            server, options["stream"], _number(options, "partitions") or 2, _number(options, "batch") or BATCH,
+            _number(options, "low"), _number(options, "high", least=0), _number(options, "start"),
+            _number(options, "max_rows"),
         )  # fmt: skip
 
 
-def _number(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
-    text = given.get(name)
+def _number(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    text = options.get(name)
     if text is None:
         return None
     if not text.isdecimal() or int(text) < least:
@@ -84,7 +88,7 @@ class Range(InputPartition):
 
 
 def cut(low: int, high: int, partitions: int) -> list[Range]:
-    """The sequences from ``low`` to ``high`` in parts of the same size, the order kept; one part if they are few."""
+    """Ranges of the same size, in order, from ``low`` to ``high``; a single range if there are few sequences."""
     count = high - low + 1
     if count <= 0:
         return []
@@ -139,7 +143,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self._first = 0  # first sequence of the stream at the last request
         self._last: int | None = None
-        self._until: int | None = None  # where a query with the trigger availableNow ends
+        self._until: int | None = None  # last sequence of a query with the trigger availableNow
 
     def initialOffset(self) -> dict[str, int]:
         with JetStream(self.options.server) as jetstream:
@@ -147,8 +151,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = state.first if self.options.start is None else self.options.start
         if start > state.last + 1:
             raise BadInput(
-                f"start is {start}, but stream '{self.options.stream}' has got to {state.last} only: "
-                f"{state.last + 1} is the first that is yet to come"
+                f"start is {start}, but the last message of stream '{self.options.stream}' is {state.last}: start may "
+                f"be {state.last + 1} at most"
             )
         return {"seq": start - 1}
 
@@ -162,12 +166,12 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if state.last < done:
             raise BadInput(
                 f"stream '{self.options.stream}' ends at {state.last}, but was read up to {done} before: it was "
-                "deleted and made anew; read it with a new checkpoint"
+                "deleted and created again; read it with a new checkpoint"
             )
         self._first, self._last = state.first, state.last
         end = state.last if self._until is None else min(state.last, self._until)
         if isinstance(limit, ReadMaxRows):
-            # Purged messages do not count as rows; deleted ones in between do, so there may be fewer rows.
+            # Purged messages do not count as rows; messages deleted in between do, so there may be fewer rows.
             end = min(end, max(done, state.first - 1) + limit.max_rows)
         return {"seq": max(done, end)}
 
@@ -186,7 +190,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if isinstance(partition, Range):  # Spark passes a partition of its own if there are none
+    if isinstance(partition, Range):  # without partitions, Spark passes one of another type
         with JetStream(options.server) as jetstream:
             for rows in jetstream.read(options.stream, partition.low, partition.high, options.batch):
                 yield as_batch(rows)
@@ -208,4 +212,4 @@ def _texts(column: list[bytes] | list[bytes | None]) -> pa.Array:
     try:
         return pa.array(column, pa.string())
     except pa.ArrowInvalid:  # NATS takes any bytes
-        return pa.array([None if each is None else each.decode(errors="replace") for each in column], pa.string())
+        return pa.array([None if text is None else text.decode(errors="replace") for text in column], pa.string())

@@ -13,8 +13,8 @@ from trimtab.errors import BadInput
 from trimtab.fleet.site.credentials import client_context
 
 if TYPE_CHECKING:
-    # The words of the line before it (MSG or HMSG, subject, subscription, ...), its headers if any, its data.
-    Came = tuple[list[bytes], bytes, bytes]
+    # Words of the protocol line (MSG or HMSG, subject, subscription, ...), headers or b"", data.
+    ReceivedMessage = tuple[list[bytes], bytes, bytes]
 
 PORT: Final = 4222
 CONNECT_S: Final = 3.0
@@ -34,7 +34,7 @@ class Server:
     user: str
     password: str = field(repr=False)
     ca: str | None = None
-    domain: str | None = None  # of JetStream, if it is not the server's own
+    domain: str | None = None  # JetStream domain, if it is not the server's own
 
     @property
     def address(self) -> tuple[str, int]:
@@ -52,7 +52,7 @@ class Server:
 
 
 class Broken(Exception):
-    """This connection, or this attempt, has failed; another may not."""
+    """The connection or the attempt has failed; a new attempt may succeed."""
 
 
 class Wire:
@@ -62,10 +62,10 @@ class Wire:
         self.inbox = inbox  # prefix of reply subjects, which have one more token
         self.max_payload = 0
         self._host, self._port = server.address
-        self._subscriptions = 1  # so far; the first is for answers
+        self._subscriptions = 1  # number so far; the first is for replies
         self._pongs = 0
         self._buffer = b""
-        self._missing = 1  # bytes at least, until another message is complete
+        self._missing = 1  # least number of bytes until another message is complete
         self._socket = socket.create_connection((self._host, self._port), CONNECT_S)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -94,17 +94,17 @@ class Wire:
     def unsubscribe(self, number: bytes) -> None:
         self.send(b"UNSUB %b\r\n" % number)
 
-    def receive(self) -> list[Came]:
+    def receive(self) -> list[ReceivedMessage]:
         """The messages received; waits for at least one."""
         while True:
-            came = self._parse()
-            if came:
-                return came
+            messages = self._parse()
+            if messages:
+                return messages
             self._fill()
 
-    def _parse(self) -> list[Came]:
+    def _parse(self) -> list[ReceivedMessage]:
         buffer, end, at = self._buffer, len(self._buffer), 0
-        came = []
+        messages = []
         self._missing = 1
         while (stop := buffer.find(b"\r\n", at)) >= 0:
             words = buffer[at:stop].split(b" ")
@@ -121,13 +121,13 @@ class Wire:
             if stop + 2 > end:
                 self._missing = stop + 2 - end
                 break
-            came.append((words, buffer[start:body], buffer[body:stop]))
+            messages.append((words, buffer[start:body], buffer[body:stop]))
             at = stop + 2
         self._buffer = buffer[at:]
-        return came
+        return messages
 
     def _fill(self) -> None:
-        """Wait for all missing bytes, so that a large message is assembled once, not at every piece."""
+        """Wait for all missing bytes, so that a large message is assembled once, not after every piece."""
         pieces, missing = [self._buffer], self._missing
         while missing > 0:
             piece = self._socket.recv(RECEIVE_BYTES)
@@ -143,19 +143,19 @@ class Wire:
         elif line == b"PONG":
             self._pongs += 1
         elif line.startswith(b"-ERR"):
-            said = line[5:].decode(errors="replace").strip("'")
-            if "authorization" in said.lower() or "authentication" in said.lower():
-                raise BadInput(f"{self._host}:{self._port} refuses this user and password ({said})")
-            if "permissions" in said.lower():
-                raise BadInput(f"{self._host}:{self._port} does not allow that: {said}")
-            raise Broken(said)
+            error = line[5:].decode(errors="replace").strip("'")
+            if "authorization" in error.lower() or "authentication" in error.lower():
+                raise BadInput(f"{self._host}:{self._port} refuses this user and password ({error})")
+            if "permissions" in error.lower():
+                raise BadInput(f"{self._host}:{self._port} does not allow that: {error}")
+            raise Broken(error)
 
     def _greet(self, server: Server) -> None:
         while b"\r\n" not in self._buffer:
             self._fill()
         line, _, self._buffer = self._buffer.partition(b"\r\n")
         if not line.startswith(b"INFO "):
-            raise BadInput(f"what listens at {self._host}:{self._port} is no NATS server: it says {line[:40]!r}")
+            raise BadInput(f"{self._host}:{self._port} is no NATS server: it sends {line[:40]!r}")
         info = json.loads(line[5:])
         self.max_payload = int(info["max_payload"])
         self._secure(server, info)
@@ -166,14 +166,14 @@ class Wire:
             self._parse()
 
     def _secure(self, server: Server, info: dict[str, Any]) -> None:
-        """The server's greeting is plain text; from here on all is encrypted, if that is wanted."""
+        """Switch to TLS if the client or the server wants it. Only the server's greeting is plain text then."""
         where = f"{self._host}:{self._port}"
         if not server.wants_tls:
             if info.get("tls_required"):
                 raise BadInput(f"{where} wants TLS: give the file of its certificate authority as ca")
             return
         if not (info.get("tls_required") or info.get("tls_available")):
-            raise BadInput(f"{where} does not speak TLS, and without it no password is sent there")
+            raise BadInput(f"{where} does not offer TLS, and without TLS no password is sent there")
         context = client_context(server.ca) or ssl.create_default_context()
         try:
             self._socket = context.wrap_socket(self._socket, server_hostname=self._host)

@@ -8,14 +8,14 @@ from sqlglot import exp
 
 from trimtab.errors import BadInput
 
-# Spark's aggregates that sqlglot does not know as such, and all that are not NULL when there is nothing to aggregate.
+# Spark's aggregates that sqlglot does not know as aggregates.
 AGGREGATES: Final = {
     "collect_union", "every", "histogram_numeric", "listagg", "max_by", "mean", "min_by", "percentile_cont",
     "percentile_disc", "some", "std", "string_agg", "try_avg", "try_sum",
 }  # fmt: skip
 AROUND: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)  # expressions that wrap an aggregate
-COUNTS: Final = (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.RegrCount)
-LISTS: Final = (exp.ArrayAgg, exp.ArrayUniqueAgg)
+COUNTS: Final = (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.RegrCount)  # aggregates that are 0 over no rows
+LISTS: Final = (exp.ArrayAgg, exp.ArrayUniqueAgg)  # aggregates that are an empty list over no rows
 SKETCHES: Final = (
     exp.ApproxTopK, exp.ApproxTopKAccumulate, exp.ApproxTopKCombine, exp.BitmapConstructAgg, exp.BitmapOrAgg,
 )  # fmt: skip
@@ -30,8 +30,8 @@ def aggregates(tree: exp.Select) -> bool:
     having = tree.args.get("having")
     return any(
         _is_aggregate(node) and node.find_ancestor(exp.Select) is tree and not _is_over_window(node)
-        for each in (*tree.expressions, *([having] if having else []))
-        for node in each.walk()
+        for clause in (*tree.expressions, *([having] if having else []))
+        for node in clause.walk()
     )
 
 

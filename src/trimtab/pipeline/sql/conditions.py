@@ -16,14 +16,15 @@ TURNED: Final = {exp.GTE: exp.LTE, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.LT: exp
 
 
 def flat(condition: exp.Expr) -> list[exp.Expr]:
-    found, rest = [], [condition]
-    while rest:
-        condition = rest.pop().unnest()
+    """The parts of a condition that AND connects."""
+    parts, pending = [], [condition]
+    while pending:
+        condition = pending.pop().unnest()
         if isinstance(condition, exp.And):
-            rest += [condition.expression, condition.this]
+            pending += [condition.expression, condition.this]
         else:
-            found.append(condition)
-    return found
+            parts.append(condition)
+    return parts
 
 
 def within(condition: exp.Expr) -> tuple[exp.Anonymous | None, exp.Expr | None]:
@@ -67,12 +68,13 @@ def narrowed(tree: exp.Query) -> exp.Query:
     for select in tree.find_all(exp.Select):
         where = select.args.get("where")
         ons = [join.args["on"] for join in select.args.get("joins") or [] if join.args.get("on")]
-        for condition in [each for one in ([where.this] if where else []) + ons for each in flat(one)]:
+        clauses = ([where.this] if where else []) + ons
+        for condition in [part for clause in clauses for part in flat(clause)]:
             call, radius = within(condition)
             if call is not None and radius is not None and not condition.find(exp.Query):
-                apart = exp.Abs(this=exp.Sub(this=_part(call, 0), expression=_part(call, 2)))
+                difference = exp.Abs(this=exp.Sub(this=_part(call, 0), expression=_part(call, 2)))
                 angle = exp.Anonymous(this="_circle_angle", expressions=[radius.copy()])
-                first = exp.LTE(this=apart, expression=angle)
+                first = exp.LTE(this=difference, expression=angle)
                 condition.replace(exp.And(this=first, expression=condition.copy()))
     return tree
 

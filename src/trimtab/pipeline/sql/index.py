@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Types = Mapping[str, Mapping[str, str]]  # table -> column -> type
 
-SCALES: Final = {  # type -> how it becomes a number
+SCALES: Final = {  # type -> expression that converts a value to a number
     "int": "{0}", "long": "{0}", "double": "{0}", "date": "unix_date({0})", "timestamp": "unix_micros({0})",
 }  # fmt: skip
 NUMBERS: Final = ("int", "long", "double")
@@ -33,11 +33,11 @@ ARITHMETIC: Final = (exp.Literal, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, e
 class Index:
     """One index of a shared query."""
 
-    name: str  # the table that the query reads it from
-    kind: str  # in words
-    sql: str  # query for its rows: all columns of a subscription, and _level and _cell
-    probe: str  # alias of the relation whose rows are looked up in it
-    own: bool  # whether it depends on the subscriptions alone, so that it can be kept between executions
+    name: str  # name of the index's table
+    kind: str  # description for people
+    sql: str  # query for the index's rows: all columns of a subscription, and _level and _cell
+    probe: str  # alias of the relation whose rows are looked up in the index
+    own: bool  # whether the index depends on the subscriptions alone, so that it can be kept between executions
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +52,28 @@ class Indexed:
         sql = self.sql
         for index in self.indexes:
             sql = sql.replace(f"BROADCAST({index.name})", f"BROADCAST({index.probe if fewer_publications else S})")
-            listed = ", ".join(str(level) for level in sorted(levels[index.name]))
-            sql = sql.replace(f"{index.name}_levels()".upper(), f"CAST(array({listed}) AS ARRAY<INT>)")
+            numbers = ", ".join(str(level) for level in sorted(levels[index.name]))
+            sql = sql.replace(f"{index.name}_levels()".upper(), f"CAST(array({numbers}) AS ARRAY<INT>)")
         return sql
 
 
 def use_indexes(shared: exp.Query, types: Types, parameters: Mapping[str, str]) -> Indexed | None:
     """The query rewritten with an index in every block that can use one; None if no block can."""
     tree = shared.copy()
-    made: list[Index] = []
+    indexes: list[Index] = []
     for select in list(tree.find_all(exp.Select)):
         first = select.args.get("from_")
         if first is not None and first.this.name == SUBSCRIPTIONS and select.root() is tree:
             block = _Block(select, types, parameters)
-            index = block.use(f"_index_{len(made)}")
+            index = block.use(f"_index_{len(indexes)}")
             if index is not None:
-                made.append(index)
-    return Indexed(tree.sql(DIALECT, pretty=True), tuple(made)) if made else None
+                indexes.append(index)
+    return Indexed(tree.sql(DIALECT, pretty=True), tuple(indexes)) if indexes else None
 
 
 class _Block:
+    """A query block that reads the subscriptions, and its rewriting with an index."""
+
     def __init__(self, select: exp.Select, types: Types, parameters: Mapping[str, str]) -> None:
         self.select = select
         self.joins: list[exp.Join] = select.args.get("joins") or []
@@ -87,10 +89,10 @@ class _Block:
             if all(table.name in types or table.name == SUBSCRIPTIONS for table in join.this.find_all(exp.Table))
         }
         where = select.args.get("where")
-        found = [where.this] if where else []
-        found += [join.args["on"] for join in self.inner.values() if join.args.get("on")]
-        single = [each for condition in found for each in flat(condition)]
-        self.conditions = [condition for condition in single if not condition.find(exp.Query)]
+        clauses = [where.this] if where else []
+        clauses += [join.args["on"] for join in self.inner.values() if join.args.get("on")]
+        parts = [part for condition in clauses for part in flat(condition)]
+        self.conditions = [condition for condition in parts if not condition.find(exp.Query)]
         self.types = {S: _lower(parameters)}
         self.types |= {alias: _lower(types.get(join.this.name, {})) for alias, join in self.inner.items()}
 
@@ -168,20 +170,20 @@ class _Block:
         equal = list(self._equalities(probe, side))
         if not equal:
             match = match.alone()
-        sql = self._side(match, inside, [mine for _, mine in equal])
-        self._look_up(match, name, [theirs for theirs, _ in equal])
-        self._take_inside(inside, name)
-        words = [match.words(), *(f"{written(theirs)} = {written(mine)}" for theirs, mine in equal)]
+        sql = self._side(match, inside, [own for _, own in equal])
+        self._look_up(match, name, [probed for probed, _ in equal])
+        self._use_index(inside, name)
+        words = [match.words(), *(f"{written(probed)} = {written(own)}" for probed, own in equal)]
         self.select.set("hint", exp.Hint(expressions=[exp.Anonymous(this="BROADCAST", expressions=[exp.column(name)])]))
         return Index(name, " and ".join(words), sql, _name(probe), own=not inside)
 
     def _equalities(self, probe: str, side: set[str]) -> Iterable[tuple[exp.Expr, exp.Expr]]:
         for condition in self._ties(probe, side):
             ends = (condition.this, condition.expression)
-            theirs, mine = ends if tables_of(ends[0]) == {probe} else ends[::-1]
-            types = {self._type(theirs), self._type(mine)}
+            probed, own = ends if tables_of(ends[0]) == {probe} else ends[::-1]
+            types = {self._type(probed), self._type(own)}
             if len(types) == 1 and types != {None}:
-                yield theirs, mine
+                yield probed, own
 
     def _type(self, expression: exp.Expr) -> str | None:
         if not isinstance(expression, exp.Column):
@@ -195,8 +197,8 @@ class _Block:
             used = {column.sql(): column for column in self._columns_of(inside)}
             columns = [written(exp.alias_(column.copy(), _kept(column), quoted=True)) for column in used.values()]
             joins = " ".join(f"CROSS JOIN {written(self.inner[alias].this)}" for alias in inside)
-            known = {S, *inside}
-            conditions = [written(condition) for condition in self.conditions if tables_of(condition) <= known]
+            available = {S, *inside}
+            conditions = [written(condition) for condition in self.conditions if tables_of(condition) <= available]
             sql = (
                 f"SELECT {', '.join([f'{S}.*', *columns])} FROM {SUBSCRIPTIONS} AS {S} {joins} "
                 f"WHERE {' AND '.join(conditions)}"
@@ -217,16 +219,16 @@ class _Block:
         source = join.this
         join.set("this", exp.Subquery(this=exploded, alias=exp.TableAlias(this=exp.to_identifier(match.probe))))
         probe.replace(source)
-        first = f"{alias}.{CELL} = {S}.{CELL}{match.quickly(alias)}"
+        first = f"{alias}.{CELL} = {S}.{CELL}{match.first_filter(alias)}"
         where = self.select.args.get("where")
         self.select.where(parse(first), *([where.this] if where else []), append=False, copy=False)
 
-    def _take_inside(self, inside: list[str], name: str) -> None:
+    def _use_index(self, inside: list[str], name: str) -> None:
         """Read the subscriptions from the index, and remove joins with relations that the index includes."""
         self.select.set("from_", exp.From(this=exp.to_table(name, alias=S)))
         for alias in inside:
             on = self.inner[alias].args.get("on")
-            if on is not None:  # it may refer to other relations, too
+            if on is not None:  # the condition may refer to other relations, too
                 self.select.where(on.copy(), copy=False)
         self.select.set("joins", [join for join in self.joins if join.alias_or_name not in inside])
         for column in self._columns_of(inside):
@@ -244,7 +246,7 @@ class _Block:
         select = column.find_ancestor(exp.Select)
         while select is not None and select is not self.select:
             sources = (select.args.get("from_"), *(select.args.get("joins") or []))
-            if any(each is not None and each.alias_or_name == column.table for each in sources):
+            if any(source is not None and source.alias_or_name == column.table for source in sources):
                 return True
             select = select.find_ancestor(exp.Select)
         return False

@@ -26,13 +26,13 @@ UNLIKE: Final = {
     "INSTR", "LISTAGG", "MAX_BY", "MIN_BY", "PARSE_JSON", "PERCENTILE_CONT", "PERCENTILE_DISC", "STRING_AGG", "TO_CHAR",
 }  # fmt: skip
 # Non-deterministic functions: with them, a repeated execution would give different results.
-FICKLE: Final = {
+NONDETERMINISTIC: Final = {
     "rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id",
     "spark_partition_id", "input_file_name", "current_user", "session_user", "user", "now", "current_timestamp",
     "current_date", "current_time", "curdate", "localtime", "localtimestamp", "unix_timestamp",
 }  # fmt: skip
 # Functions that reach outside the application's data, or abort an execution for all subscriptions.
-OUTSIDE: Final = {
+FORBIDDEN: Final = {
     "assert_true", "identifier", "java_method", "raise_error", "read_files", "reflect", "try_reflect",
 }  # fmt: skip
 ARGUMENTS: Final = {"within_km": 5, "in_box": 6, "distance_km": 4, "bearing_deg": 4, "compass": 1}
@@ -67,8 +67,8 @@ class Query:
 
     tree: exp.Query
     tables: frozenset[str]  # feeds and datasets that it reads
-    parameters: frozenset[str]  # that it uses
-    columns: tuple[str, ...]  # of its answer
+    parameters: frozenset[str]  # parameters that it uses
+    columns: tuple[str, ...]  # columns of its answer
 
 
 def read(text: str, tables: Mapping[str, Columns], parameters: Columns) -> Query:
@@ -90,14 +90,14 @@ def read(text: str, tables: Mapping[str, Columns], parameters: Columns) -> Query
 def parse_select(text: str, whose: str) -> exp.Query:
     """Parse a single SELECT; ``whose`` names its owner in error messages."""
     try:
-        found = [each for each in sqlglot.parse(text, read=AsWritten) if each is not None]
+        statements = [statement for statement in sqlglot.parse(text, read=AsWritten) if statement is not None]
     except (ParseError, TokenError) as error:
         raise BadInput(f"the query does not parse: {_first_line(error)}") from None
     except Exception as error:  # the parser raises many kinds of errors on bad input
         raise BadInput(f"the query does not parse: {_first_line(error)}") from None
-    if len(found) != 1:
-        raise BadInput(f"{whose} has one query, but here are {len(found)} statements")
-    tree = found[0]
+    if len(statements) != 1:
+        raise BadInput(f"{whose} has one query, but here are {len(statements)} statements")
+    tree = statements[0]
     if not _is_query(tree):
         raise BadInput(f"{whose}'s query is a SELECT, but this is {type(tree).__name__.upper()}")
     assert isinstance(tree, exp.Query)
@@ -127,9 +127,9 @@ def _check_clauses(tree: exp.Query) -> None:
                 raise BadInput("ORDER BY and LIMIT of a query in parentheses are written inside of them")
             if isinstance(node.this, exp.Table) and not node.alias:
                 raise BadInput("tables are joined without parentheses around them")
-        whole = [node.this] if isinstance(node, exp.CTE) else []
-        whole += [node.this, node.expression] if isinstance(node, exp.SetOperation) else []
-        if not all(map(_is_query, whole)):
+        parts = [node.this] if isinstance(node, exp.CTE) else []
+        parts += [node.this, node.expression] if isinstance(node, exp.SetOperation) else []
+        if not all(map(_is_query, parts)):
             raise BadInput("WITH and UNION are of queries, and here is something else")
         if isinstance(node, exp.With) and node.args.get("recursive"):
             raise BadInput("WITH RECURSIVE cannot be shared by subscriptions")
@@ -138,52 +138,54 @@ def _check_clauses(tree: exp.Query) -> None:
 def _check_functions(tree: exp.Query) -> None:
     for call in tree.find_all(exp.Func):
         name = (call.name if isinstance(call, exp.Anonymous) else call.sql_name()).lower()
-        if name in FICKLE:
+        if name in NONDETERMINISTIC:
             raise BadInput(
                 f"{name}() gives another answer each time, and an execution that is repeated must give the same; "
                 "for the time there is execution_time()"
             )
-        if name in OUTSIDE:
+        if name in FORBIDDEN:
             raise BadInput(f"{name}() reaches outside the application's data, and cannot be used in a channel")
         if len(call.expressions) != ARGUMENTS.get(name, len(call.expressions)):
             raise BadInput(f"{name}() takes {ARGUMENTS[name]} arguments, but here are {len(call.expressions)}")
 
 
 def _check_parameters(tree: exp.Query, parameters: Columns) -> set[str]:
-    used = set()
+    names_used = set()
     for marker in tree.find_all(exp.Placeholder, exp.Parameter, exp.SessionParameter):
         name = marker.name
         if not isinstance(marker, exp.Placeholder) or name in ("", "?"):
             raise BadInput(f"a parameter is written :name, but here is {marker.sql(DIALECT)}")
         if name not in parameters:
             raise UnknownName("parameter", name, sorted(parameters))
-        used.add(name)
-    if unused := sorted(set(parameters) - used):
+        names_used.add(name)
+    if unused := sorted(set(parameters) - names_used):
         raise BadInput(f"parameter '{unused[0]}' is declared, but the query does not use :{unused[0]}")
-    return used
+    return names_used
 
 
 def _check_tables(tree: exp.Query, tables: Mapping[str, Columns]) -> set[str]:
-    made: set[str] = set()
+    cte_names: set[str] = set()
     for cte in tree.find_all(exp.CTE):
         name = cte.alias.lower()
         if name in tables:
             raise BadInput(f"WITH {name} has the name of a feed or dataset; choose another")
-        if name in made:
+        if name in cte_names:
             raise BadInput(f"there are two WITH {name}; choose another name for one of them")
-        made.add(name)
+        cte_names.add(name)
     named = set()
     for table in tree.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier) or table.args.get("db"):
             raise BadInput(f"{table.sql(DIALECT)} is not a feed or dataset; known: {', '.join(sorted(tables))}")
         name = table.name.lower()
-        if name in made:
+        if name in cte_names:
             continue
         if name not in tables:
             raise UnknownName("feed or dataset", table.name, sorted(tables))
         named.add(name)
     for alias in tree.find_all(exp.TableAlias):
-        if hidden := [name for name in (alias.name, *(each.name for each in alias.columns)) if name.startswith("_")]:
+        if hidden := [
+            name for name in (alias.name, *(column.name for column in alias.columns)) if name.startswith("_")
+        ]:
             raise BadInput(f"alias '{hidden[0]}': names that begin with '_' are kept for the rewritten query")
     return named
 
@@ -192,7 +194,7 @@ def _check_columns(tree: exp.Query, parameters: Columns) -> None:
     for star in tree.find_all(exp.Star):
         owner = star.parent.parent if isinstance(star.parent, exp.Column) else star.parent
         if isinstance(owner, exp.Select):
-            raise BadInput("a star cannot be spelled out, as two of its columns have the same name; name the columns")
+            raise BadInput("a star cannot be expanded, since two of its columns have the same name; name the columns")
         if not (owner is star.parent and isinstance(owner, exp.Count)):
             raise BadInput("a star is for SELECT * and count(*) only; name the columns")
     for select in tree.find_all(exp.Select):
@@ -218,19 +220,19 @@ def _orders(column: exp.Column) -> bool:
 
 def _spelling(tree: exp.Query, named: set[str], tables: Mapping[str, Columns]) -> dict[str, str]:
     """Lower-case name -> name as written: resolving makes names lower-case."""
-    found = {name.lower(): name for table in sorted(named) for name in tables[table]}
-    found |= {alias.alias.lower(): alias.alias for alias in tree.find_all(exp.Alias)}
-    return found | {name.lower(): name for name in tree.named_selects}
+    spelling = {name.lower(): name for table in sorted(named) for name in tables[table]}
+    spelling |= {alias.alias.lower(): alias.alias for alias in tree.find_all(exp.Alias)}
+    return spelling | {name.lower(): name for name in tree.named_selects}
 
 
 def _inline(call: exp.Anonymous) -> None:
     """Replace within_km() and in_box() by the conditions they stand for, so that an index can serve them."""
     name, arguments = call.name.lower(), call.expressions
     if name == "within_km":
-        distance = exp.Anonymous(this="distance_km", expressions=[each.copy() for each in arguments[:4]])
+        distance = exp.Anonymous(this="distance_km", expressions=[argument.copy() for argument in arguments[:4]])
         call.replace(exp.Paren(this=exp.LTE(this=distance, expression=exp.paren(arguments[4].copy()))))
     elif name == "in_box":
-        lat, lon, south, west, north, east = (each.sql(DIALECT) for each in arguments)
+        lat, lon, south, west, north, east = (argument.sql(DIALECT) for argument in arguments)
         inside = (
             f"(({lat}) BETWEEN ({south}) AND ({north}) AND CASE WHEN ({west}) <= ({east}) "
             f"THEN ({lon}) BETWEEN ({west}) AND ({east}) ELSE ({lon}) >= ({west}) OR ({lon}) <= ({east}) END)"
@@ -239,11 +241,13 @@ def _inline(call: exp.Anonymous) -> None:
 
 
 def _sentence(error: Exception, tree: exp.Query, tables: Mapping[str, Columns]) -> str:
-    said = _first_line(error)
-    found = re.search(r"Column '([^']+)' could not be resolved(?: for table: '([^']+)')?|Unknown column: (\S+)", said)
-    if found is None:
-        return f"the query cannot be resolved: {said}"
-    column, alias = (found.group(1) or found.group(3)).strip('`"').split(".")[-1], found.group(2)
+    message = _first_line(error)
+    match = re.search(
+        r"Column '([^']+)' could not be resolved(?: for table: '([^']+)')?|Unknown column: (\S+)", message
+    )
+    if match is None:
+        return f"the query cannot be resolved: {message}"
+    column, alias = (match.group(1) or match.group(3)).strip('`"').split(".")[-1], match.group(2)
     read = list(tree.find_all(exp.Table))
     known = sorted({name for table in read for name in tables.get(table.name.lower(), ())})
     if alias:
@@ -257,10 +261,10 @@ def _first_line(error: Exception) -> str:
     """The error's first line, without the terminal colours and the excerpt that the parser adds."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    said = re.sub(
+    message = re.sub(
         r"Required keyword: '\w+' missing for <class '[\w.]*?(\w+)'>",
         r"\1 is incomplete",
         str(error.__cause__ or error),
     )
-    said = re.sub(r"\x1b\[\d*m", "", said).split("\n")[0].rstrip(". ").replace("Invalid expression / ", "")
-    return re.sub(r"<Token [^>]*text: (\S+?),[^>]*>", r"'\1'", said).replace("'SENTINEL'", "the end")
+    message = re.sub(r"\x1b\[\d*m", "", message).split("\n")[0].rstrip(". ").replace("Invalid expression / ", "")
+    return re.sub(r"<Token [^>]*text: (\S+?),[^>]*>", r"'\1'", message).replace("'SENTINEL'", "the end")

@@ -17,7 +17,7 @@ from trimtab.pipeline.sql.share import S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Show = Callable[[exp.Expr], str]  # how an expression is written where it is needed
+    Show = Callable[[exp.Expr], str]  # the SQL text of an expression, with its columns renamed where necessary
 
 CELL: Final = "_cell"
 LEVEL: Final = "_level"
@@ -46,7 +46,7 @@ SPANS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Let:
+class NewColumn:
     """A new column."""
 
     name: str
@@ -54,31 +54,31 @@ class Let:
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class Explode:
     """A row for every element of an array."""
 
     name: str
     value: str
 
 
-Step = Let | Each
+Step = NewColumn | Explode
 
 
 def keyed(sql: str, alias: str, steps: list[Step], key: list[str], *, keep: set[str]) -> str:
     """``sql`` with _cell, the hash of ``key``. The steps are nested queries, so that Spark computes each value once."""
     for step in steps:
-        value = f"explode({step.value})" if isinstance(step, Each) else step.value
+        value = f"explode({step.value})" if isinstance(step, Explode) else step.value
         sql = f"SELECT {alias}.*, {value} AS {step.name} FROM ({sql}) AS {alias}"
-    gone = ", ".join(step.name for step in steps if step.name not in keep)
-    return f"SELECT {alias}.* EXCEPT ({gone}), xxhash64({', '.join(key)}) AS {CELL} FROM ({sql}) AS {alias}"
+    dropped = ", ".join(step.name for step in steps if step.name not in keep)
+    return f"SELECT {alias}.* EXCEPT ({dropped}), xxhash64({', '.join(key)}) AS {CELL} FROM ({sql}) AS {alias}"
 
 
 def _vector(lat: str, lon: str) -> list[Step]:
     """A place as a point of the unit sphere."""
     return [
-        Let("_i", f"cos(radians({lat})) * cos(radians({lon}))"),
-        Let("_j", f"cos(radians({lat})) * sin(radians({lon}))"),
-        Let("_k", f"sin(radians({lat}))"),
+        NewColumn("_i", f"cos(radians({lat})) * cos(radians({lon}))"),
+        NewColumn("_j", f"cos(radians({lat})) * sin(radians({lon}))"),
+        NewColumn("_k", f"sin(radians({lat}))"),
     ]
 
 
@@ -102,7 +102,7 @@ class Circle:
     def needs(self) -> set[str]:
         return tables_of(*self.centre, self.km)
 
-    def quickly(self, probe: str) -> str:
+    def first_filter(self, probe: str) -> str:
         """A cheap necessary condition: the chord through the Earth is short enough."""
         if not self.fine:
             return ""
@@ -110,36 +110,36 @@ class Circle:
         return f" AND {line} <= {S}._chord"
 
     def words(self) -> str:
-        return f"radius around ({', '.join(written(each) for each in self.centre)})"
+        return f"radius around ({', '.join(written(expression) for expression in self.centre)})"
 
     def side(self, show: Show) -> list[Step]:
-        (lat, lon), km = (show(each) for each in self.centre), show(self.km)
+        (lat, lon), km = (show(expression) for expression in self.centre), show(self.km)
         return [
-            Let("_angle", f"CASE WHEN abs({lat}) <= 90 AND abs({lon}) <= 360 THEN _circle_angle({km}) END"),
-            *([*_vector(lat, lon), Let("_chord", "_circle_chord(_angle)")] if self.fine else []),
-            Let(LEVEL, f"_circle_level(_angle, {FINE if self.fine else COARSE})"),
-            Let("_reach", f"_circle_reach({lat}, _angle)"),
-            Let("_south", f"_place_row(greatest(-90D, {lat} - _angle), {LEVEL})"),
-            Let("_north", f"_place_row(least(90D, {lat} + _angle), {LEVEL})"),
-            Each("_y", "sequence(_south, _north)"),
-            Let("_n", f"_row_cells(_y, {LEVEL})"),
-            Let("_west", f"_place_column({lon} - _reach, _n)"),
-            Let("_east", f"least(_place_column({lon} + _reach, _n), _west + _n - 1)"),
-            Each("_x", "sequence(_west, _east)"),
+            NewColumn("_angle", f"CASE WHEN abs({lat}) <= 90 AND abs({lon}) <= 360 THEN _circle_angle({km}) END"),
+            *([*_vector(lat, lon), NewColumn("_chord", "_circle_chord(_angle)")] if self.fine else []),
+            NewColumn(LEVEL, f"_circle_level(_angle, {FINE if self.fine else COARSE})"),
+            NewColumn("_reach", f"_circle_reach({lat}, _angle)"),
+            NewColumn("_south", f"_place_row(greatest(-90D, {lat} - _angle), {LEVEL})"),
+            NewColumn("_north", f"_place_row(least(90D, {lat} + _angle), {LEVEL})"),
+            Explode("_y", "sequence(_south, _north)"),
+            NewColumn("_n", f"_row_cells(_y, {LEVEL})"),
+            NewColumn("_west", f"_place_column({lon} - _reach, _n)"),
+            NewColumn("_east", f"least(_place_column({lon} + _reach, _n), _west + _n - 1)"),
+            Explode("_x", "sequence(_west, _east)"),
         ]
 
     def key(self) -> str:
         return "_y, pmod(_x, _n)"
 
     def look_up(self, levels: str) -> list[Step]:
-        lat, lon = (written(each) for each in self.place)
+        lat, lon = (written(expression) for expression in self.place)
         on_earth = f"abs({lat}) <= 90 AND abs({lon}) <= 360"
         return [
             *(_vector(lat, lon) if self.fine else []),
-            Each(LEVEL, levels),
-            Let("_y", f"CASE WHEN {on_earth} THEN _place_row({lat}, {LEVEL}) END"),
-            Let("_n", f"_row_cells(_y, {LEVEL})"),
-            Let("_x", f"_place_column({lon}, _n)"),
+            Explode(LEVEL, levels),
+            NewColumn("_y", f"CASE WHEN {on_earth} THEN _place_row({lat}, {LEVEL}) END"),
+            NewColumn("_n", f"_row_cells(_y, {LEVEL})"),
+            NewColumn("_x", f"_place_column({lon}, _n)"),
         ]
 
 
@@ -163,21 +163,23 @@ class Span:
     def needs(self) -> set[str]:
         return tables_of(self.low, self.high)
 
-    def quickly(self, probe: str) -> str:
+    def first_filter(self, probe: str) -> str:
         return ""
 
     def words(self) -> str:
         return f"range of {written(self.column)}"
 
     def _ends(self, show: Show) -> str:
-        return ", ".join(f"CAST({self.scale.format(show(each))} AS DOUBLE)" for each in (self.low, self.high))
+        return ", ".join(
+            f"CAST({self.scale.format(show(expression))} AS DOUBLE)" for expression in (self.low, self.high)
+        )
 
     def side(self, show: Show) -> list[Step]:
         ends = self._ends(show)
         return [
-            Let(LEVEL, f"_span_level({ends})"),
-            Let("_cells", f"_span_cells({ends}, {LEVEL})"),
-            Each("_y", "_cells"),
+            NewColumn(LEVEL, f"_span_level({ends})"),
+            NewColumn("_cells", f"_span_cells({ends}, {LEVEL})"),
+            Explode("_y", "_cells"),
         ]
 
     def key(self) -> str:
@@ -185,14 +187,14 @@ class Span:
 
     def look_up(self, levels: str) -> list[Step]:
         return [
-            Each(LEVEL, levels),
-            Let("_y", f"_span_cell(CAST({self.scale.format(written(self.column))} AS DOUBLE), {LEVEL})"),
+            Explode(LEVEL, levels),
+            NewColumn("_y", f"_span_cell(CAST({self.scale.format(written(self.column))} AS DOUBLE), {LEVEL})"),
         ]
 
 
 def tables_of(*expressions: exp.Expr) -> set[str]:
-    """Whose columns they are of."""
-    return {column.table for each in expressions for column in each.find_all(exp.Column)}
+    """The tables whose columns the expressions use."""
+    return {column.table for expression in expressions for column in expression.find_all(exp.Column)}
 
 
 def written(expression: exp.Expr) -> str:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 SUBSCRIPTIONS: Final = "_subscriptions"  # the table: _sub, and a column for every parameter
 SUB: Final = "_sub"
-RANK: Final = "_rank"  # in the answer: a row's place among those of its subscription
-S: Final = "_s"  # the table's alias
+RANK: Final = "_rank"  # column of the answer: a row's position among the rows of its subscription
+S: Final = "_s"  # alias of the table of subscriptions
 EVERYBODY: Final = "_a"  # alias of the aggregates of subscriptions that have rows
 OUTER: Final = ("RIGHT", "FULL")
 
@@ -46,59 +46,63 @@ def share(query: Query) -> exp.Query:
 
 def always_answers(shared: exp.Query) -> bool:
     """Whether subscriptions get a result also when there are no rows, such as a count of 0."""
-    return any(each.alias == EVERYBODY for each in shared.find_all(exp.Subquery))
+    return any(subquery.alias == EVERYBODY for subquery in shared.find_all(exp.Subquery))
 
 
 class _Sharer:
     def __init__(self) -> None:
-        self._made = 0  # tables that were given a name
+        self._count = 0  # number of subqueries named so far
 
     def named(self, select: exp.Select, of: exp.Query) -> exp.Select:
-        self._made += 1
-        return select.from_(of.subquery(f"_q{self._made}"))
+        self._count += 1
+        return select.from_(of.subquery(f"_q{self._count}"))
 
-    def query(self, tree: exp.Query, known: dict[str, bool], *, top: bool = False, force: bool = False) -> exp.Query:
-        """Rewrite ``tree`` in place. ``known``: name in WITH -> whether its query depends on parameters."""
-        known = known | self._ctes(tree, known)
+    def query(
+        self, tree: exp.Query, dependent_names: dict[str, bool], *, top: bool = False, force: bool = False
+    ) -> exp.Query:
+        """Rewrite ``tree`` in place. ``dependent_names``: name in WITH -> whether its query depends on parameters."""
+        dependent_names = dependent_names | self._ctes(tree, dependent_names)
         if isinstance(tree, exp.Subquery):
-            inner = self.query(tree.this, known, top=top, force=force)
+            inner = self.query(tree.this, dependent_names, top=top, force=force)
             tree.set("this", inner)
             return inner
         if isinstance(tree, exp.SetOperation):
-            return self._set_operation(tree, known, top, force)
+            return self._set_operation(tree, dependent_names, top, force)
         assert isinstance(tree, exp.Select)
-        return self._select(tree, known, top, force)
+        return self._select(tree, dependent_names, top, force)
 
-    def _ctes(self, tree: exp.Query, known: dict[str, bool]) -> dict[str, bool]:
-        found: dict[str, bool] = {}
+    def _ctes(self, tree: exp.Query, dependent_names: dict[str, bool]) -> dict[str, bool]:
+        shared_ctes: dict[str, bool] = {}
         with_ = tree.args.get("with_")
         for cte in with_.expressions if with_ else ():
-            cte.set("this", self.query(cte.this, known | found))
-            found[cte.alias] = _is_shared(cte.this)
-        return found
+            cte.set("this", self.query(cte.this, dependent_names | shared_ctes))
+            shared_ctes[cte.alias] = _is_shared(cte.this)
+        return shared_ctes
 
-    def _set_operation(self, tree: exp.SetOperation, known: dict[str, bool], top: bool, force: bool) -> exp.Query:
-        if not (force or depends(tree, known)):
+    def _set_operation(
+        self, tree: exp.SetOperation, dependent_names: dict[str, bool], top: bool, force: bool
+    ) -> exp.Query:
+        if not (force or depends(tree, dependent_names)):
             return tree
         ordered, with_ = _take_order(tree, top), tree.args.pop("with_", None)
         columns = tree.named_selects
         ordered.by_name(columns)
         for side in ("this", "expression"):
-            shared = self.query(tree.args[side], known, force=True)
+            shared = self.query(tree.args[side], dependent_names, force=True)
             if isinstance(shared, exp.SetOperation) or shared.args.get("with_"):
                 shared = exp.Subquery(this=shared)
             tree.set(side, shared)
         return _with(self._ranked(tree, columns, ordered, top=top), with_)
 
-    def _select(self, tree: exp.Select, known: dict[str, bool], top: bool, force: bool) -> exp.Query:
-        if not (force or depends(tree, known)):
+    def _select(self, tree: exp.Select, dependent_names: dict[str, bool], top: bool, force: bool) -> exp.Query:
+        if not (force or depends(tree, dependent_names)):
             return tree
         columns = tree.named_selects
         with_ = tree.args.pop("with_", None)
         ordered = _take_order(tree, top)
         ordered.hide(tree)
-        self._join(tree, known)
-        _bind(tree, known)
+        self._join(tree, dependent_names)
+        _bind(tree, dependent_names)
         _partition(tree)
         grouped = tree.args.get("group")
         if grouped is None and aggregates(tree):
@@ -109,7 +113,7 @@ class _Sharer:
             result = self._qualified(tree)
         return _with(self._ranked(result, columns, ordered, top=top), with_)
 
-    def _join(self, tree: exp.Select, known: dict[str, bool]) -> None:
+    def _join(self, tree: exp.Select, dependent_names: dict[str, bool]) -> None:
         """Make the subscriptions the first table, and join every dependent block with them on ``_sub``."""
         first, joins = tree.args.get("from_"), tree.args.get("joins") or []
         for join in joins:
@@ -122,9 +126,9 @@ class _Sharer:
             relations.append(exp.Join(this=first.this, kind="CROSS"))
         for join in (*relations, *joins):
             source = join.this
-            dependent = isinstance(source, exp.Table) and known.get(source.name, False)
+            dependent = isinstance(source, exp.Table) and dependent_names.get(source.name, False)
             if isinstance(source, exp.Subquery):
-                source.set("this", self.query(source.this, known))
+                source.set("this", self.query(source.this, dependent_names))
                 dependent = _is_shared(source.this)
             if dependent:
                 same = exp.EQ(this=exp.column(SUB, source.alias_or_name), expression=_sub())
@@ -155,21 +159,21 @@ class _Sharer:
         names = tree.named_selects
         if having is not None:
             tree.append("expressions", exp.alias_(having.this, "_having"))
-        whole = tree.expressions
-        _check_columns(whole)
-        nothing = [of_nothing(each) for each in whole]
-        tree.set("expressions", [exp.alias_(_sub(), SUB), *whole])
-        tree.set("group", exp.Group(expressions=[_sub(), *_parameters_of(whole)]))
+        expressions = tree.expressions
+        _check_columns(expressions)
+        values_of_nothing = [of_nothing(expression) for expression in expressions]
+        tree.set("expressions", [exp.alias_(_sub(), SUB), *expressions])
+        tree.set("group", exp.Group(expressions=[_sub(), *_parameters_of(expressions)]))
         chosen = [
             exp.alias_(
                 exp.Case(
                     ifs=[exp.If(this=exp.column(SUB, EVERYBODY).is_(exp.null()), true=value)],
-                    default=exp.column(each.alias, EVERYBODY),
+                    default=exp.column(expression.alias, EVERYBODY),
                 ),
-                each.alias,
+                expression.alias,
                 quoted=True,
             )
-            for each, value in zip(whole, nothing, strict=True)
+            for expression, value in zip(expressions, values_of_nothing, strict=True)
         ]
         answer = exp.select(exp.alias_(_sub(), SUB), *chosen).from_(exp.to_table(SUBSCRIPTIONS, alias=S))
         same = exp.EQ(this=exp.column(SUB, EVERYBODY), expression=_sub())
@@ -183,13 +187,13 @@ class _Sharer:
         if not ordered.ranks:
             return tree
         # Ties are broken by all columns, so that a repeated execution gives the same rows.
-        keys = [*ordered.names, *(exp.Ordered(this=each, nulls_first=True) for each in _columns(columns))]
+        keys = [*ordered.names, *(exp.Ordered(this=column, nulls_first=True) for column in _columns(columns))]
         window = exp.Window(
             this=exp.RowNumber(), partition_by=[exp.column(SUB)], order=exp.Order(expressions=keys)
         )  # fmt: skip
-        kept = [exp.column(SUB), *_columns(columns)]
-        ranked = self.named(exp.select(*kept, *_columns(ordered.bounds), exp.alias_(window, RANK)), tree)
-        answer = self.named(exp.select(*kept, *([exp.column(RANK)] if top else [])), ranked)
+        columns_kept = [exp.column(SUB), *_columns(columns)]
+        ranked = self.named(exp.select(*columns_kept, *_columns(ordered.bounds), exp.alias_(window, RANK)), tree)
+        answer = self.named(exp.select(*columns_kept, *([exp.column(RANK)] if top else [])), ranked)
         rank: exp.Expr = exp.column(RANK)
         skip, last = ordered.offset, ordered.limit
         if skip is not None:
@@ -229,7 +233,7 @@ class _Order:
 
     def hide(self, tree: exp.Select) -> None:
         """Add columns to the block for keys and limits that are not among its columns."""
-        shown = {each.alias_or_name: unaliased(each) for each in tree.expressions}
+        shown = {expression.alias_or_name: unaliased(expression) for expression in tree.expressions}
         for number, key in enumerate(self.keys):
             if isinstance(key.this, exp.Column) and not key.this.table and key.this.name in shown:
                 self._add(key, key.this.name)
@@ -271,25 +275,25 @@ def _take_order(tree: exp.Query, top: bool) -> _Order:
     return _Order(keys, limit.expression if limit else None, offset.expression if offset else None)
 
 
-def depends(tree: exp.Expr, known: dict[str, bool]) -> bool:
+def depends(tree: exp.Expr, dependent_names: dict[str, bool]) -> bool:
     """Whether a query's answer differs between subscriptions."""
     if tree.find(exp.Placeholder):
         return True
-    return any(known.get(table.name, False) for table in tree.find_all(exp.Table))
+    return any(dependent_names.get(table.name, False) for table in tree.find_all(exp.Table))
 
 
 def _is_shared(tree: exp.Query) -> bool:
     return SUB in tree.named_selects
 
 
-def _bind(tree: exp.Select, known: dict[str, bool]) -> None:
-    """Parameters are columns of the subscription, also in the conditions' own queries."""
+def _bind(tree: exp.Select, dependent_names: dict[str, bool]) -> None:
+    """Replace parameters by columns of the subscription, also in the queries inside of conditions."""
     for marker in list(tree.find_all(exp.Placeholder)):
         _check_reach(marker, tree)
         marker.replace(exp.column(marker.name, S))
     for nested in _own_queries(tree):
         for join in (nested.args.get("from_"), *(nested.args.get("joins") or [])):
-            if join is None or not (isinstance(join.this, exp.Table) and known.get(join.this.name, False)):
+            if join is None or not (isinstance(join.this, exp.Table) and dependent_names.get(join.this.name, False)):
                 continue
             if join.args.get("side"):
                 raise BadInput(
@@ -301,7 +305,7 @@ def _bind(tree: exp.Select, known: dict[str, bool]) -> None:
 
 
 def _check_reach(node: exp.Expr, tree: exp.Select) -> None:
-    """A condition's own query sees the subscription; those inside of it do not."""
+    """Refuse parameters in queries nested in a condition's own query: the subscription is not visible there."""
     levels, select = 0, node.find_ancestor(exp.Select)
     while select is not None and select is not tree:
         owner = select.parent
@@ -314,7 +318,7 @@ def _check_reach(node: exp.Expr, tree: exp.Select) -> None:
 
 
 def _own_queries(tree: exp.Select) -> Iterable[exp.Select]:
-    """Those in its conditions and columns, and lateral ones: all but the tables that it reads."""
+    """The queries in a block's conditions and columns, and lateral ones: all except the tables that it reads."""
     for clause, parts in tree.args.items():
         for part in parts if isinstance(parts, list) else [parts]:
             if isinstance(part, exp.Join):
@@ -338,25 +342,25 @@ def _group(tree: exp.Select, grouped: exp.Group) -> None:
         raise BadInput("GROUP BY ALL, CUBE, ROLLUP and GROUPING SETS cannot be shared; name the columns")
     _check_columns(tree.expressions)
     # A number would be the place of a column, and constants make no groups.
-    keys = [each for each in grouped.expressions if not isinstance(each, exp.Literal)]
+    keys = [key for key in grouped.expressions if not isinstance(key, exp.Literal)]
     outside = [*tree.expressions, *(tree.args[clause] for clause in ("having", "qualify") if tree.args.get(clause))]
     grouped.set("expressions", [_sub(), *keys, *_parameters_of(outside)])
 
 
 def _check_columns(expressions: list[exp.Expr]) -> None:
     """Refuse subqueries with parameters among the columns of an aggregate, which Spark does not support."""
-    if any(_parameters_of([query]) for each in expressions for query in each.find_all(exp.Query)):
+    if any(_parameters_of([query]) for expression in expressions for query in expression.find_all(exp.Query)):
         raise BadInput("a query among the columns of an aggregate cannot use parameters; write it as a JOIN")
 
 
 def _parameters_of(expressions: list[exp.Expr]) -> list[exp.Column]:
     """Parameters used in the expressions. Each has one value per subscription, so grouping by them adds no groups."""
-    found: dict[str, exp.Column] = {}
+    parameters: dict[str, exp.Column] = {}
     for expression in expressions:
         for column in expression.find_all(exp.Column):
             if column.table == S and column.name != SUB:
-                found[column.name] = column.copy()
-    return list(found.values())
+                parameters[column.name] = column.copy()
+    return list(parameters.values())
 
 
 def _with(tree: exp.Query, with_: exp.With | None) -> exp.Query:

@@ -1,9 +1,9 @@
 """Load balancing of BAD (Nguyen et al., DEBS'19, Section 5): ``client/ldm``, ``sdm``, ``gsh``, ``multistage``.
 
-Our reading where Algorithm 1 has a slip: A move is valid if the destination's load *after* it stays below the source's
-before it (the text of 5.2; the printed ``F_b' <= F_b`` always holds). Line 17 clears ``x_ib``. F, mu and cov are
-computed anew after every move, and after a shuffle. If no move is valid, it ends. A plan is the difference of two
-placements, so a client that moved twice has moved once.
+Corrections of errors in Algorithm 1: A move is valid if the destination's load *after* the move is below the source's
+load before it (the text of 5.2; the printed ``F_b' <= F_b`` always holds). Line 17 clears ``x_ib``. F, mu and cov are
+computed again after every move, and after a shuffle. The loop ends if no move is valid. A plan is the difference of two
+placements, so a client that moved twice counts as one move.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Dynamic(ClientPolicy):
         check(self)
 
     def similarity_ceiling(self) -> float | None:
-        """None: clients move to the least loaded broker. Else: to the broker below this many means that shares most."""
+        """None: a client moves to the least loaded broker. A number: it moves to the broker that shares most topics
+        with it, among those with a load below this multiple of the mean."""
         return None
 
     def homes(self, problem: Problem) -> Rows:
@@ -144,7 +145,7 @@ def migrate(
     rank = np.empty(len(order), np.int32)
     for at in range(len(order)):
         rank[order[at]] = at
-    first = np.zeros(len(speed), np.int32)  # of each broker: nobody before this place of ``order`` is there
+    first = np.zeros(len(speed), np.int32)  # by broker: none of its clients is before this place of ``order``
     while brokers > 1:
         mean, most, least = 0.0, -1, -1
         for j in range(len(speed)):
@@ -162,13 +163,13 @@ def migrate(
         if not (np.sqrt(spread) > alpha * mean and mean > beta):
             return
         moved = False
-        seen = False
+        first_seen = False
         for at in range(first[most], len(order)):
             i = order[at]
             if home[i] != most:
                 continue
-            if not seen:
-                first[most], seen = at, True
+            if not first_seen:
+                first[most], first_seen = at, True
             to = least
             if by_similarity:
                 to, best = -1, -1.0

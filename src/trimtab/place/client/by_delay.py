@@ -33,7 +33,7 @@ COLD: Final = 0.01
 def place(problem: Problem, knobs: Trim) -> Placement:
     """Place all clients. The problem must have at least one broker."""
     field = Field.of(problem)
-    what = (
+    columns = (
         field.begin, field.topic, field.publishes, field.spreads, field.subscribes, field.needs, field.near,
         field.home_ms, field.server_ms, field.spool, field.rate, field.storage, field.compute, field.cloud_ms,
     )  # fmt: skip
@@ -43,7 +43,7 @@ def place(problem: Problem, knobs: Trim) -> Placement:
         origin = problem.current.broker
         new = np.flatnonzero(origin == UNPLACED).astype(np.int32)
         settled = np.where(origin == UNPLACED, field.home_ms.argmin(axis=1), origin).astype(np.int32)
-        settle(*what, settled, new)
+        settle(*columns, settled, new)
         starts.append(settled)
     if problem.current is None or (knobs.budget is None and knobs.effort > 0.0):
         starts += [policy.homes(problem) for policy in (Nearest(), OtosCentroid(), Reloc())]
@@ -55,15 +55,15 @@ def place(problem: Problem, knobs: Trim) -> Placement:
 
     def search(start: Rows, steps: int, n: int = 0) -> tuple[Rows, float]:
         rng = np.random.default_rng((knobs.seed, n))
-        return anneal(*what, begin, member, start, origin, allowed, most, steps, HOT, COLD, rng)
+        return anneal(*columns, begin, member, start, origin, allowed, most, steps, HOT, COLD, rng)
 
     best, first = min((search(start, 0)[1], at) for at, start in enumerate(starts))
     home = starts[first]
     tries = TRIES if field.clients <= SMALL else 1
     for n in range(tries if field.clients and knobs.effort > 0.0 else 0):
-        found, value = search(starts[first], int(knobs.effort * MOVES / tries), n)
+        homes, value = search(starts[first], int(knobs.effort * MOVES / tries), n)
         if value < best:
-            best, home = value, found
+            best, home = value, homes
         if knobs.stop.left_s() <= 0.0:
             break
     return Placement("client", home, least_delay(problem))

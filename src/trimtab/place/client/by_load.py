@@ -57,7 +57,7 @@ class _State:
         self.count, self.load = instance.counts(home)
 
     @property
-    def what(self) -> tuple[Ints, Rows, Floats, Floats, Floats]:
+    def columns(self) -> tuple[Ints, Rows, Floats, Floats, Floats]:
         i = self.instance
         return i.begin, i.topic, i.rate, i.weight, i.speed
 
@@ -98,7 +98,7 @@ class _Search:
         home = problem.current.broker.copy()
         home[(home != UNPLACED) & (instance.speed[home] <= 0.0)] = UNPLACED
         state = _State(instance, problem.current.broker, home)
-        join(*state.what, self._order, state.home, state.count, state.load)
+        join(*state.columns, self._order, state.home, state.count, state.load)
         if self._knobs.budget is None:
             self._level(state, instance.clients)
             return Placement("client", state.home, least_load(problem))
@@ -113,9 +113,9 @@ class _Search:
         plain = _State(instance, start, instance.shuffled())
         state = plain.copy()
         self._gather(state)
-        state = min(state, plain, key=lambda each: each.level)
+        state = min(state, plain, key=lambda candidate: candidate.level)
         if instance.clients <= FEW:
-            home, proved = best_of_all(*state.what, self._order, state.home, state.level, NODES)
+            home, proved = best_of_all(*state.columns, self._order, state.home, state.level, NODES)
             state = _State(instance, start, home)
             if proved:
                 bound = Bound("all placements", state.level, "max_load")
@@ -123,18 +123,18 @@ class _Search:
 
     def _level(self, state: _State, left: int) -> None:
         """Level the load with as few moves as possible."""
-        left = bulk(*state.what, self._order, *state.homes, self._knobs.tolerance, left - state.moved)
+        left = bulk(*state.columns, self._order, *state.homes, self._knobs.tolerance, left - state.moved)
         self._finish(state, left)
 
     def _finish(self, state: _State, left: int) -> None:
-        finish(*state.what, *state.homes, self._knobs.tolerance, left, STEPS)
+        finish(*state.columns, *state.homes, self._knobs.tolerance, left, STEPS)
 
     def _gather(self, state: _State) -> None:
-        everybody = self._instance.clients
+        clients = self._instance.clients
         for rho, cap in FREE:
             for _ in range(self._sweeps(FREE_SWEEPS, len(FREE) * FREE_SWEEPS)):
-                self._sweep(state, rho, cap, 0.0, everybody)
-        self._finish(state, everybody)
+                self._sweep(state, rho, cap, 0.0, clients)
+        self._finish(state, clients)
 
     def _within(self, state: _State, allowed: int) -> _State:
         """Gather clients with at most ``allowed`` moves, those with the largest gain first.
@@ -143,7 +143,7 @@ class _Search:
         """
         plain = state.copy()
         self._level(plain, allowed)
-        dearest = price = PRICE * float(np.median(self._instance.weight)) if self._instance.clients else 0.0
+        highest = price = PRICE * float(np.median(self._instance.weight)) if self._instance.clients else 0.0
         left = allowed - state.moved
         soft = self._sweeps(WITHIN_SWEEPS, len(WITHIN) * WITHIN_SWEEPS + HARD_SWEEPS)
         hard = max(1, round(soft * HARD_SWEEPS / WITHIN_SWEEPS))
@@ -152,14 +152,14 @@ class _Search:
             left = self._sweep(state, rho, SOFT_CAP, price, left)
             used = allowed - left if used < 0 else used  # moves used by levelling
             goal = used + max(0.0, SOFT_SHARE * allowed - used) * (at + 1) / (soft * len(WITHIN))
-            price = _led(price, allowed - left > goal, dearest)
+            price = _adjusted(price, allowed - left > goal, highest)
         used = allowed - left
         for at in range(hard):
             left = self._sweep(state, 0.0, HARD_CAP, price, left)
             goal = used + (allowed - used) * min(1.0, (at + 1) / (0.75 * hard))
-            price = _led(price, allowed - left > goal, dearest)
+            price = _adjusted(price, allowed - left > goal, highest)
         self._level(state, allowed)
-        return min(plain, state, key=lambda each: each.level)
+        return min(plain, state, key=lambda candidate: candidate.level)
 
     def _sweeps(self, wanted: int, parts: int) -> int:
         """The number of sweeps that ``WORK`` allows: few on the largest problems."""
@@ -171,9 +171,9 @@ class _Search:
             return left
         order = self._rng.permutation(self._instance.clients).astype(np.int32)
         limit = cap * state.mean
-        left = shed(*state.what, *state.homes, rho, limit, price, left)
-        return sweep(*state.what, order, *state.homes, rho, limit, price, left)
+        left = shed(*state.columns, *state.homes, rho, limit, price, left)
+        return sweep(*state.columns, order, *state.homes, rho, limit, price, left)
 
 
-def _led(price: float, too_many: bool, dearest: float) -> float:
-    return min(price * PRICE_STEP if too_many else price / PRICE_STEP, dearest)
+def _adjusted(price: float, too_many: bool, highest: float) -> float:
+    return min(price * PRICE_STEP if too_many else price / PRICE_STEP, highest)

@@ -69,10 +69,11 @@ class Field:
         total = weight.sum()
         weight = weight / total if total > 0.0 else weight
         spreads = np.where(counts, weight / np.maximum(others, 1), 0.0)
-        told = np.bincount(topic, weights=spreads, minlength=len(spool))  # weight of all deliveries to one subscriber
+        # (N,) weight of all deliveries to one subscriber
+        received_weight = np.bincount(topic, weights=spreads, minlength=len(spool))
         owner = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
         near = np.bincount(
-            owner, weights=weight + subscribed * (told[topic] - spreads), minlength=len(begin) - 1
+            owner, weights=weight + subscribed * (received_weight[topic] - spreads), minlength=len(begin) - 1
         ).astype(np.float64)
         return cls(
             begin, topic, weight, spreads, subscribed.astype(np.int8), published.astype(np.int8), near,
@@ -96,19 +97,19 @@ def has_delays(problem: Problem) -> bool:
         all(getattr(table, name) is not None for table in (clients, brokers) for name in names)
         for names in (("x_km", "y_km"), ("lat", "lon"))
     )
-    return placed and all(each is not None for each in (topics.spool, brokers.storage, brokers.compute))
+    return placed and all(column is not None for column in (topics.spool, brokers.storage, brokers.compute))
 
 
-def refuse_what_never_fits(problem: Problem) -> None:
+def refuse_insufficient_storage(problem: Problem) -> None:
     """Refuse a problem whose published topics need more storage than all brokers have together."""
     load = problem.workload
     spool = load.topics.need("spool", "messages kept for processing; delays depend on where they fit")
     storage = load.brokers.need("storage", "messages that fit")
     published = np.unique(load.links.topic[load.links.role == PUB])
-    needed, there = float(spool[published].sum()), float(storage.sum())
-    if needed > there:
+    needed, room = float(spool[published].sum()), float(storage.sum())
+    if needed > room:
         raise BadInput(
-            f"topics keep {needed:,.0f} messages, but all brokers together hold {there:,.0f}: {needed - there:,.0f} "
+            f"topics keep {needed:,.0f} messages, but all brokers together hold {room:,.0f}: {needed - room:,.0f} "
             "too many; raise the brokers' storage or lower the topics' spool"
         )
 

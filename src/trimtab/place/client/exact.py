@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @compiled
 def best_of_all(
-    begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, order: Rows, known: Rows, level: float,
+    begin: Ints, topic: Rows, rate: Floats, weight: Floats, speed: Floats, order: Rows, start: Rows, level: float,
     nodes: int,
 ) -> tuple[Rows, bool]:  # fmt: skip
-    """The best homes found, ``known`` with its ``level`` of load if none is better; and whether all were tried.
+    """The best homes found, or ``start`` with its ``level`` of load if none is better; and whether all were tried.
 
     Depth-first search, heaviest client first. A branch whose level is no better than the best is cut, and of empty
     brokers of equal strength only the first is tried.
@@ -31,7 +31,7 @@ def best_of_all(
     load = np.zeros(brokers)
     before = np.zeros(clients)  # load of the chosen broker without this client, to restore it exactly
     chosen = np.full(clients, -1, np.int32)
-    best = known.copy()
+    best = start.copy()
     least = level * (1.0 - 1e-12)
     depth = 0
     while depth >= 0:
@@ -41,8 +41,8 @@ def best_of_all(
             for s in range(begin[i], begin[i + 1]):
                 count[topic[s], at] -= 1
             load[at] = before[depth]
-        found = False
-        while not found and at + 1 < brokers:
+        fits = False
+        while not fits and at + 1 < brokers:
             at += 1
             if speed[at] <= 0.0:
                 continue
@@ -56,11 +56,11 @@ def best_of_all(
             for s in range(begin[i], begin[i + 1]):
                 if not count[topic[s], at]:
                     more += rate[topic[s]]
-            found = (load[at] + more) / speed[at] < least
+            fits = (load[at] + more) / speed[at] < least
         nodes -= 1
         if nodes < 0:
             return best, False
-        if not found:
+        if not fits:
             chosen[depth] = -1
             depth -= 1
             continue

@@ -56,7 +56,7 @@ class Homes:
 
     def join(self, topics: Iterable[int]) -> tuple[int, int]:
         """A new client's number and home: where the level of load is least with it."""
-        wanted = self._known(topics)
+        wanted = self._check_topics(topics)
         client = len(self._home)
         self._topics.append(wanted)
         self._home.append(UNPLACED)
@@ -78,13 +78,13 @@ class Homes:
 
     def change(self, client: int, topics: Iterable[int]) -> int:
         """Replace a client's subscriptions; returns its home, which may be another one now."""
-        wanted = self._known(topics)
+        wanted = self._check_topics(topics)
         self.leave(client)
         self._topics[client] = wanted
         self._home[client] = settle(wanted, self._rate, self._speed, self._count, self._load)
         return int(self._home[client])
 
-    def _known(self, topics: Iterable[int]) -> Rows:
+    def _check_topics(self, topics: Iterable[int]) -> Rows:
         wanted = np.unique(np.fromiter(topics, np.int32))
         if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < len(self._rate):
             raise BadInput(f"topics are numbered 0 to {len(self._rate) - 1}, but {wanted.tolist()} were asked for")

@@ -75,21 +75,21 @@ def grouped(client: Rows, topic: Rows, clients: int) -> tuple[Ints, Rows]:
     for i in range(clients):
         begin[i + 1] += begin[i]
     free = begin[:-1].copy()
-    made = np.empty(len(topic), np.int32)
+    grouped_topic = np.empty(len(topic), np.int32)
     for s in range(len(topic)):
         i = client[s]
-        made[free[i]] = topic[s]
+        grouped_topic[free[i]] = topic[s]
         free[i] += 1
-    return begin, made
+    return begin, grouped_topic
 
 
 @compiled
 def weights(begin: Ints, topic: Rows, rate: Floats) -> Floats:
-    made = np.zeros(len(begin) - 1)
-    for i in range(len(made)):
+    weight = np.zeros(len(begin) - 1)
+    for i in range(len(weight)):
         for s in range(begin[i], begin[i + 1]):
-            made[i] += rate[topic[s]]
-    return made
+            weight[i] += rate[topic[s]]
+    return weight
 
 
 @compiled
@@ -133,6 +133,6 @@ def homes_or(problem: Problem, otherwise: Rows) -> Rows:
     if problem.current is None:
         return otherwise.copy()
     now = problem.current.broker
-    known = now != UNPLACED
-    known[known] = problem.speed[now[known]] > 0.0
-    return np.where(known, now, otherwise).astype(np.int32)
+    usable = now != UNPLACED
+    usable[usable] = problem.speed[now[usable]] > 0.0
+    return np.where(usable, now, otherwise).astype(np.int32)

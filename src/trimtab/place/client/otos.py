@@ -1,9 +1,9 @@
 """One topic, one server: ``client/otos`` and ``client/otos-centroid`` (Tanaka et al., RELOC, 7.2).
 
-A client with several topics lives at the server of the first of them in the tables. A topic that a server has no room
-for goes to the one of which least is in use, which is the cooperation that the paper gives this policy, too. How a
-topic's server is chosen otherwise is not said; at random reproduces the paper's figures ("more Y1 than RELOC
-constantly"), and the server that is nearest to a topic's members together is the stronger baseline.
+The home of a client with several topics is the server of its first topic in the tables. A topic that does not fit at
+its server goes to the server with the smallest share in use; the paper gives this cooperation to this policy, too. The
+paper does not say how a topic's server is chosen otherwise. A random choice reproduces the paper's figures ("more Y1
+than RELOC constantly"). The server that is nearest to all members of a topic together is a stronger baseline.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Otos(ClientPolicy):
 
 @dataclass(frozen=True, slots=True)
 class OtosCentroid(ClientPolicy):
-    """Assigns every topic to the broker nearest to its clients together, and them to it (after Tanaka, 7.2)."""
+    """Assigns every topic to the broker nearest to its clients together, and these clients too (after Tanaka, 7.2)."""
 
     def homes(self, problem: Problem) -> Rows:
         load = problem.workload

@@ -1,13 +1,13 @@
 """``client/reloc``: relation and locality conscious, cooperative homes (Tanaka et al., RELOC, Section 6, Algorithm 1).
 
-Our reading where the paper is open or has a slip: A client belongs to the cluster whose centre, by K-means over the
-servers, is nearest. A client that has a home keeps it when its next topic is handled, or it would have two homes (5).
-Line 23: the nearest server of the cluster that has room, or else the nearest. Line 28: the search ends at the first
-relative whose server has room, not at the first relative. Line 38: the least of the larger of the two shares in use;
-if that is where the client is, it stays. Cooperation moves all publishers of the topic that are at that server, as the
-text says (``cooperation="group"``), or the client alone, as printed (``"client"``); they take along those of their
-topics that have been handled. Relatives are the clients with the most topics in common; with ``rank``, by a
-factorisation of that matrix into ``rank`` factors, as in the paper, which adds noise where many clients tie.
+Our reading where the paper is open or has an error: A client belongs to the cluster whose centre, by K-means over the
+servers, is nearest. A client that has a home keeps it when its next topic is handled; otherwise it would have two homes
+(5). Line 23: the nearest server of the cluster that has room, or else the nearest. Line 28: the search ends at the
+first relative whose server has room, not at the first relative. Line 38: the server whose larger share in use is the
+smallest; if the client is there, it stays. Cooperation moves all publishers of the topic that are at that server, as in
+the text (``cooperation="group"``), or only the client, as printed (``"client"``). With them move those of their topics
+that have been handled. Relatives are the clients with the most topics in common. With ``rank``, they are computed from
+a factorisation of that matrix into ``rank`` factors, as in the paper, which adds noise where many clients tie.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def members(field: Field) -> tuple[Ints, Rows]:
 
 def k_means(points: Floats, clusters: int, rng: np.random.Generator) -> tuple[Rows, Floats]:
     """Cluster of every point, and the centres (Lloyd, 1982): the tightest of several runs, started by k-means++."""
-    best, found = np.inf, None
+    best, tightest = np.inf, None
     for _ in range(STARTS):
         centre = points[[rng.integers(len(points))]]
         while len(centre) < clusters:
@@ -105,16 +105,16 @@ def k_means(points: Floats, clusters: int, rng: np.random.Generator) -> tuple[Ro
         for _ in range(ROUNDS):
             cluster = _squares(points, centre).argmin(axis=1)
             own = [points[cluster == c] for c in range(clusters)]
-            moved = np.array([each.mean(axis=0) if len(each) else centre[c] for c, each in enumerate(own)])
+            moved = np.array([group.mean(axis=0) if len(group) else centre[c] for c, group in enumerate(own)])
             if np.array_equal(moved, centre):
                 break
             centre = moved
         spread = float(_squares(points, centre).min(axis=1).sum())
         if spread < best * (1.0 - 1e-9):
-            best, found = spread, (cluster, centre)
-    assert found is not None
-    used, cluster = np.unique(found[0], return_inverse=True)  # drop empty clusters
-    return cluster.astype(np.int32), found[1][used]
+            best, tightest = spread, (cluster, centre)
+    assert tightest is not None
+    used, cluster = np.unique(tightest[0], return_inverse=True)  # drop empty clusters
+    return cluster.astype(np.int32), tightest[1][used]
 
 
 def _squares(points: Floats, centre: Floats) -> Floats:
@@ -126,7 +126,7 @@ def _squares(points: Floats, centre: Floats) -> Floats:
 def related(begin: Ints, topic: Rows, member_begin: Ints, member: Rows, many: int) -> Rows:
     """For every client, the ``many`` others with most topics in common (Z), ties in row order; -1: no more."""
     clients = len(begin) - 1
-    found = np.full((clients, many), -1, np.int32)
+    relatives = np.full((clients, many), -1, np.int32)
     common = np.zeros(clients, np.int32)
     for m in range(clients):
         others = np.empty(0, np.int32)
@@ -134,22 +134,22 @@ def related(begin: Ints, topic: Rows, member_begin: Ints, member: Rows, many: in
         for e in range(begin[m], begin[m + 1]):
             most += member_begin[topic[e] + 1] - member_begin[topic[e]]
         others = np.empty(most, np.int32)
-        seen = 0
+        met = 0
         for e in range(begin[m], begin[m + 1]):
             for at in range(member_begin[topic[e]], member_begin[topic[e] + 1]):
                 other = member[at]
                 if other == m:
                     continue
                 if common[other] == 0:
-                    others[seen] = other
-                    seen += 1
+                    others[met] = other
+                    met += 1
                 common[other] += 1
-        order = np.argsort(-common[others[:seen]], kind="mergesort")
-        for n in range(min(many, seen)):
-            found[m, n] = others[order[n]]
-        for n in range(seen):
+        order = np.argsort(-common[others[:met]], kind="mergesort")
+        for n in range(min(many, met)):
+            relatives[m, n] = others[order[n]]
+        for n in range(met):
             common[others[n]] = 0
-    return found
+    return relatives
 
 
 @compiled

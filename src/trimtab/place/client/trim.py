@@ -22,10 +22,10 @@ OBJECTIVES: Final = ("load", "delay", "both")
 class Trim(ClientPolicy):
     """Assigns clients for the least maximum load with few moves, the least delay, or both (trimtab's own).
 
-    Load: with a current placement and no budget, as few clients move as levelling takes. With a budget (a share of the
-    clients), those move who bring most: clients that want the same get together, and the total load falls. With no
-    current placement everybody may go anywhere. Delay: everybody may, or as many as the budget says; with no effort at
-    all, newcomers get a home and nobody else moves.
+    Load: with a current placement and no budget, the policy levels the load with as few moves as possible. With a
+    budget (a share of the clients), it moves the clients with the largest gain: clients with common subscriptions are
+    gathered, and the total load falls. Without a current placement, all clients are placed freely. Delay: all clients
+    may move, or as many as the budget allows; with effort 0, only clients without a home are placed.
     """
 
     objective: str = knob(
@@ -59,9 +59,9 @@ class Trim(ClientPolicy):
 
     def warm_up(self, problem: Problem) -> None:
         """Compile the kernels that are reached only with other knobs or with a current placement."""
-        known = replace(problem, current=self.place(problem))
+        placed = replace(problem, current=self.place(problem))
         for objective in OBJECTIVES if has_delays(problem) else ("load",):
-            asked = replace(self, objective=objective)
-            asked.place(problem)
-            asked.place(known)
-            replace(asked, budget=0.5).place(known)
+            policy = replace(self, objective=objective)
+            policy.place(problem)
+            policy.place(placed)
+            replace(policy, budget=0.5).place(placed)

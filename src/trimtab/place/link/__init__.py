@@ -1,1 +1,1 @@
-"""Which links to carry, and where, so that the most data arrives (Lambert & Sakellariou, MaxDataRcvd)."""
+"""Link policies: carry the links with the most data within bandwidths (Lambert & Sakellariou, MaxDataRcvd)."""

@@ -1,7 +1,7 @@
 """Upper bounds on the data that any placement of links can carry, from the cheapest to the tightest.
 
-The paper compares with ``min(sum of bandwidths, data offered)`` (Lambert & Sakellariou, Section V), which
-forgets the copies that come in and lies up to two thirds above the optimum.
+The paper compares with ``min(sum of bandwidths, data offered)`` (Lambert & Sakellariou, Section V). This bound leaves
+out the copies that come in and lies up to two thirds above the optimum.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def merged_exact(instance: Instance, grid: Grid | None = None) -> Bound:
 
 
 def patterns(instance: Instance, grid: Grid | None = None) -> Bound:
-    """Column generation over what one broker can carry, run to its end: see ``patterns.py``."""
+    """Column generation over the patterns of one broker, run to its end: see ``patterns.py``."""
     if not len(instance.order) or not len(instance.room):
         return Bound("patterns", 0.0)
     grid = grid or Grid.of(instance, down=True)
@@ -79,15 +79,15 @@ def patterns(instance: Instance, grid: Grid | None = None) -> Bound:
     pack(grid.rate, price, left, grid.first, grid.need, grid.limit, grid.cells, room, count, room.copy())
     program = PatternProgram(instance, grid)
     program.add_packing(count)  # prices make sense from the first step on
-    found = program.bound(instance, price, 0.0, PATTERN_STEPS, NO_LIMIT)
-    return Bound("patterns", min(found.value, instance.offered))
+    result = program.bound(instance, price, 0.0, PATTERN_STEPS, NO_LIMIT)
+    return Bound("patterns", min(result.value, instance.offered))
 
 
 def merged_prices(instance: Instance, grid: Grid) -> Floats:
     """The worth of a link of each topic at the merged linear optimum.
 
-    There a whole topic earns at most what its room is worth at the margin, so each selected topic just pays
-    for its room, and only slack, splits and small topics are punished.
+    At these prices, a whole topic earns at most the marginal worth of its room. So each selected topic just pays for
+    its room, and only slack, splits and small topics are penalised.
     """
     degree = instance.degree[grid.topic].astype(np.float64)
     price: Floats = grid.rate * np.maximum(1.0 - instance.worth * (degree + 1.0) / degree, 0.0)
@@ -97,9 +97,9 @@ def merged_prices(instance: Instance, grid: Grid) -> Floats:
 def alike(instance: Instance) -> Bound | None:
     """The best of a two-parameter family of Lagrangian bounds, where topics fall into few kinds.
 
-    Brokers that hold four topics each cannot all take the large ones; the merged bound does not see that and
-    this one does, at a cost that depends on the number of different rates and degrees alone. None where the
-    rates share no unit or there are too many kinds.
+    Brokers that hold four topics each cannot all take the large ones. This bound accounts for that; the merged bound
+    does not. Its cost depends only on the number of different rates and degrees. None if the rates share no unit or
+    there are too many kinds.
     """
     topic = instance.order
     if instance.unit == 0.0 or not len(topic) or not len(instance.room):
@@ -129,7 +129,7 @@ def alike(instance: Instance) -> Bound | None:
 
 
 def _least(function: Callable[[float], float], low: float, high: float, steps: int) -> float:
-    """The least value that golden-section search sees: any value is a valid bound, so no convexity is needed."""
+    """The least value found by golden-section search. Any value is a valid bound, so no convexity is needed."""
     a, b = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_a, at_b = function(a), function(b)
     least = min(at_a, at_b)

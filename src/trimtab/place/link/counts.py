@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 FINE: Final = 4_000  # cells of a broker, for bounds and where the grid is exact
-COARSE: Final = 1_500  # cells of a broker, to pack by where rates share no coarse unit
+COARSE: Final = 1_500  # cells of a broker, for packing where rates share no coarse unit
 DECIMALS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)  # scales at which rates may be whole
 
 
@@ -42,7 +42,7 @@ class Instance:
 
     rate: Floats  # (T,) data/s
     degree: Rows  # (T,) links
-    room: Floats  # (B,) data/s, with a tiny slack where numbers are not whole
+    room: Floats  # (B,) data/s, with a tiny slack if not all numbers are whole
     order: Rows  # topics that have links, take room and fit somewhere, most links first
 
     @classmethod
@@ -74,12 +74,12 @@ class Instance:
 
     @cached_property
     def selected(self) -> int:
-        """How many topics of ``order`` the merged linear bound takes; the last of them is the critical one."""
+        """The number of topics of ``order`` that the merged linear bound selects; the last of them is critical."""
         return selected(self.rate, self.degree, self.order, float(self.room.sum()))
 
     @cached_property
     def worth(self) -> float:
-        """Data that the critical topic brings per unit of room: what room is worth at the margin."""
+        """Data of the critical topic per unit of room: the marginal worth of room."""
         if self.selected == 0:
             return 1.0
         critical = float(self.degree[self.order[self.selected - 1]])
@@ -91,35 +91,37 @@ class Instance:
             return bound
         return float(np.floor(bound / self.unit * (1.0 + 1e-12) + 1e-6)) * self.unit
 
-    def with_free_topics(self, made: Allotments) -> Allotments:
-        """Topics that take no room at all go to the roomiest broker."""
+    def with_free_topics(self, allotments: Allotments) -> Allotments:
+        """Add topics that take no room at all, at the roomiest broker."""
         free = np.flatnonzero((self.rate == 0.0) & (self.degree > 0))
         if not len(free) or not len(self.room):
-            return made
+            return allotments
         roomiest = np.full(len(free), self.room.argmax())
         return Allotments(
-            np.concatenate([made.topic, free]).astype(np.int32),
-            np.concatenate([made.broker, roomiest]).astype(np.int32),
-            np.concatenate([made.links, self.degree[free]]).astype(np.int32),
+            np.concatenate([allotments.topic, free]).astype(np.int32),
+            np.concatenate([allotments.broker, roomiest]).astype(np.int32),
+            np.concatenate([allotments.links, self.degree[free]]).astype(np.int32),
         )
 
-    def links(self, problem: Problem, made: Allotments) -> Rows:
+    def links(self, problem: Problem, allotments: Allotments) -> Rows:
         """The broker of every subscription."""
-        return links_from_allotments(problem.topic, len(self.rate), made.topic, made.broker, made.links)
+        return links_from_allotments(
+            problem.topic, len(self.rate), allotments.topic, allotments.broker, allotments.links
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
     """Weights as whole numbers of cells, for tables over capacity. Row ``i`` is topic ``topic[i]``.
 
-    Exact where the rates share a unit of which the widest broker holds few enough. Otherwise weights
-    are rounded down, so that a bound stays a bound, or to the nearest, to pack by: then what fits the grid
-    may be a little too much for the broker, so the packing checks the rates themselves.
+    Exact if the rates share a unit and the widest broker holds few enough of these units. Otherwise weights are
+    rounded: down for bounds, so that they stay bounds; to the nearest for packing. Then a set of links that fits the
+    grid may slightly exceed the broker's room, so the packing checks the rates themselves.
     """
 
     topic: Rows  # rows of the instance's topics, most links first
     rate: Floats
-    limit: Ints  # links of the topic, at most what the widest broker can hold
+    limit: Ints  # links of the topic, at most the number that the widest broker can hold
     first: Ints  # where the topic's needs begin
     need: Ints  # cells that 0, 1, 2, ... links take, the copy that comes in included
     cells: Ints  # (B,) capacity

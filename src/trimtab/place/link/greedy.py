@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @compiled
 def room_of(rate: Floats, bandwidth: Floats) -> Floats:
-    """Bandwidth with a tiny slack where numbers are not whole, so that 0.1 + 0.1 + 0.1 fits into 0.3."""
+    """Bandwidth with a tiny slack if not all numbers are whole, so that 0.1 + 0.1 + 0.1 fits into 0.3."""
     whole = True
     for r in rate:
         whole &= r == np.floor(r)
@@ -38,7 +38,7 @@ def degrees(topic: Rows, topics: int) -> Rows:
 
 @compiled
 def fits(room: float, rate: float, wanted: int) -> int:
-    """How many links of a topic new to a broker fit into ``room``: the first copy in costs ``rate`` too."""
+    """Number of links of a topic new to a broker that fit into ``room``: its copy in costs ``rate`` too."""
     if rate * (wanted + 1.0) <= room:
         return wanted
     return max(int(np.floor(room / rate)) - 1, 0)
@@ -49,8 +49,8 @@ def greedy(rate: Floats, degree: Rows, room: Floats, strict: bool) -> tuple[Rows
     """Allotments (topic, broker, links), at most one per topic and broker, in the order they were made.
 
     The topic with the most links left goes to the broker with the most bandwidth left, as far as it fits.
-    ``strict`` leaves the last slot of a broker empty ("while b_k > r_i"), which is what the printed numbers
-    need. Ties go to the lower row. A step costs O(log brokers); topics wait in one bucket per degree.
+    ``strict`` leaves the last slot of a broker empty ("while b_k > r_i"), as the printed numbers require.
+    Ties go to the lower row. A step costs O(log brokers); topics wait in one bucket per degree.
     """
     topics, brokers = len(rate), len(room)
     most = 0
@@ -66,7 +66,7 @@ def greedy(rate: Floats, degree: Rows, room: Floats, strict: bool) -> tuple[Rows
 
     size = topics + brokers + 1
     of, on, links = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32)
-    made = 0
+    rows = 0
     level = most if brokers > 0 else 0
     while level > 0:
         k = bucket[level]
@@ -79,18 +79,18 @@ def greedy(rate: Floats, degree: Rows, room: Floats, strict: bool) -> tuple[Rows
         if strict and n > 0 and r > 0.0 and free - r * (n + 1.0) <= 0.0:
             n -= 1
         if n == 0:
-            continue  # mended: the roomiest broker cannot take it, and room only shrinks, so nobody ever will
-        if made == size:
+            continue  # corrected: the roomiest broker cannot take it, and room only shrinks, so no broker ever will
+        if rows == size:
             size *= 2
             of, on, links = grown(of, size), grown(on, size), grown(links, size)
-        of[made], on[made], links[made] = k, j, n
-        made += 1
+        of[rows], on[rows], links[rows] = k, j, n
+        rows += 1
         left[k] -= n
         if left[k] > 0:
             behind[k] = bucket[left[k]]
             bucket[left[k]] = k
         replay(key, winner, leaves + j, free - r * (n + 1.0))
-    return of[:made], on[:made], links[:made]
+    return of[:rows], on[:rows], links[:rows]
 
 
 @compiled
@@ -122,16 +122,16 @@ def replay(key: Floats, winner: Rows, leaf: int, room: float) -> None:
     The opponents' places are known beforehand, so this is twice as fast as a heap.
     """
     key[leaf] = room
-    node, best, who = leaf, room, winner[leaf]
+    node, best, chosen = leaf, room, winner[leaf]
     while node > 1:
         other = node ^ 1
         rival_key, rival = key[other], winner[other]
         # The winner is hard to predict, so this is arithmetic instead of a branch.
         loses = np.int32(rival_key > best) | (np.int32(rival_key == best) & np.int32(other < node))
         best = max(best, rival_key)
-        who += (rival - who) * loses
+        chosen += (rival - chosen) * loses
         node >>= 1
-        key[node], winner[node] = best, who
+        key[node], winner[node] = best, chosen
 
 
 @compiled

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Gs:
     """Gives the topic with the most unplaced links to the broker with the most free bandwidth (Lambert, Algorithm 1).
 
-    Mended: as printed the loop never ends when the roomiest broker cannot take the next topic; that topic is
+    Corrected: as printed, the loop never ends when the roomiest broker cannot take the next topic. Here that topic is
     dropped, since room only shrinks. O(L + T log B) for L links, T topics and B brokers.
     """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trimtab.model.problem import Problem
     from trimtab.place.stop import Stop
 
-MOST_UNITS: Final = 1e6  # between the largest and the smallest number that HiGHS can tell from nothing
+MOST_UNITS: Final = 1e6  # largest ratio of two numbers at which HiGHS can distinguish the smaller one from zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Ilp:
     """Solves the integer program exactly with HiGHS, within a limit of size and time (Lambert, Section III).
 
     Variables are counts ``n[i,k]`` of links and switches ``y[i,k]`` for the copy that comes in.
-    The paper has a variable per link and broker; links of a topic are alike, so counts do, which takes most
-    of the symmetry out. Its constraint 2 binds ``k`` twice and would let a topic have one link in all; read
-    as ``n[i,k] <= (what fits) * y[i,k]``. In constraint 3 the rate belongs inside both sums. Starts from
-    ``gs``, so it is never worse, and reports the bound HiGHS proved within the time it was given.
+    The paper has a variable per link and broker. Links of a topic are interchangeable, so counts suffice, which removes
+    most of the symmetry. Its constraint 2 binds ``k`` twice and would allow a topic one link in all; it is read as
+    ``n[i,k] <= (number that fits) * y[i,k]``. In constraint 3 the rate belongs inside both sums. The search starts from
+    ``gs``, so it is never worse, and reports the bound that HiGHS proved within its time limit.
     """
 
     max_variables: int = knob(400_000, "larger programs are refused, not tried", least=1)
@@ -52,9 +52,9 @@ class Ilp:
                 "use link/trim, which has no such limit, or raise max_variables"
             )
         start = Allotments(*greedy(instance.rate, instance.degree, instance.room, False))
-        made, bound = solve(instance, start, self.stop)
-        made = instance.with_free_topics(made)
-        return Placement("link", instance.links(problem, made), Bound("ilp", bound))
+        allotments, bound = solve(instance, start, self.stop)
+        allotments = instance.with_free_topics(allotments)
+        return Placement("link", instance.links(problem, allotments), Bound("ilp", bound))
 
 
 def solve(instance: Instance, start: Allotments, stop: Stop, max_nodes: int | None = None) -> tuple[Allotments, float]:
@@ -65,7 +65,7 @@ def solve(instance: Instance, start: Allotments, stop: Stop, max_nodes: int | No
     if topics == 0 or brokers == 0:
         return start, start.data(instance.rate)
     # how many links of topic i fit on broker k; the columns are n[0,0], n[0,1], ..., then the same for y
-    with np.errstate(over="ignore"):  # any number of links of next to no data: infinite is right
+    with np.errstate(over="ignore"):  # infinitely many links fit if their rate is negligible
         most = np.floor(room / rate[:, None]) - 1.0
     fits = np.minimum(most, degree[:, None]).clip(min=0.0).ravel()
     pairs = topics * brokers
@@ -117,35 +117,35 @@ def solve(instance: Instance, start: Allotments, stop: Stop, max_nodes: int | No
     row[topic] = np.arange(topics)
     given = row[start.topic] >= 0
     columns = row[start.topic[given]] * brokers + start.broker[given]
-    known = highspy.HighsSolution()
+    initial = highspy.HighsSolution()
     values = np.zeros(2 * pairs)
     values[columns], values[pairs + columns] = start.links[given], 1.0
-    known.col_value = list(values)
-    highs.setSolution(known)
+    initial.col_value = list(values)
+    highs.setSolution(initial)
     # A call into Python now and then lets signal handlers run, so that Ctrl-C is heard.
     highs.cbMipInterrupt += lambda event: None
     highs.run()
 
     bound = min(float(highs.getInfo().mip_dual_bound * rate.max()), instance.offered)
-    known_data = start.data(instance.rate)
-    # Numerically lost: it contradicts what is known to be feasible, or small topics drown in its tolerances.
-    lost = bound < known_data * (1.0 - 1e-9) or rate.max() > MOST_UNITS * rate.min()
+    initial_data = start.data(instance.rate)
+    # Numerically lost: the bound contradicts a feasible solution, or small topics are below the tolerances of HiGHS.
+    lost = bound < initial_data * (1.0 - 1e-9) or rate.max() > MOST_UNITS * rate.min()
     if lost:
         bound = instance.offered
-    found = np.asarray(highs.getSolution().col_value)
-    if len(found) != 2 * pairs:  # nothing found in time, not even the start
+    columns_found = np.asarray(highs.getSolution().col_value)
+    if len(columns_found) != 2 * pairs:  # no solution found in time, not even the start
         return start, instance.floored(bound)
-    made = _within_room(instance, np.rint(found[:pairs]).astype(np.int64).reshape(topics, brokers))
-    if made.data(instance.rate) < known_data:
-        made = start
-    reached = made.data(instance.rate)
+    allotments = _within_room(instance, np.rint(columns_found[:pairs]).astype(np.int64).reshape(topics, brokers))
+    if allotments.data(instance.rate) < initial_data:
+        allotments = start
+    reached = allotments.data(instance.rate)
     if not lost and bound <= reached * (1.0 + 1e-7) and highs.getModelStatus() == highspy.HighsModelStatus.kOptimal:
         bound = reached  # equal up to the tolerances of HiGHS
-    return made, max(instance.floored(bound), reached)
+    return allotments, max(instance.floored(bound), reached)
 
 
 def _within_room(instance: Instance, count: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Allotments:
-    """HiGHS keeps bandwidth to a tolerance; give back a link where rounding left a broker above its room."""
+    """Remove links where rounding left a broker above its room: HiGHS keeps bandwidths only to a tolerance."""
     rate = instance.rate[instance.order]
     for k, room in enumerate(instance.room):
         while rate @ (count[:, k] + (count[:, k] > 0)) > room:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-MIXING = 1e-3  # preference for kinds of which most remain
+MIXING = 1e-3  # weight of the preference for kinds with the largest remaining share
 
 
 @compiled
@@ -34,7 +34,7 @@ def sweep_kinds(
     for j in range(brokers):
         cells[j] = int(np.floor(room[j] / unit * (1.0 + 1e-12)))
     waiting = np.empty(kinds, np.int64)  # whole topics of the kind that are not placed
-    chosen = np.empty(kinds, np.int64)  # those of them that the merged bound selects
+    chosen = np.empty(kinds, np.int64)  # the waiting topics that the merged bound selects
     weight, gain = np.empty(kinds, np.int64), np.empty(kinds)
     for t in range(kinds):
         k = members[begin[t]]
@@ -45,7 +45,7 @@ def sweep_kinds(
     at_first = chosen.copy()
     limit = len(members) + 2 * brokers + 16
     of, on, links = np.empty(limit, np.int32), np.empty(limit, np.int32), np.empty(limit, np.int32)
-    made = 0
+    rows = 0
     widest = cells.max()
     best = np.empty(widest + 1)
     # a kind comes twice, each time in bundles of 1, 2, 4, ... topics
@@ -58,18 +58,18 @@ def sweep_kinds(
         best[: capacity + 1] = 0.0
         items = 0
         for t in range(2 * kinds):
-            # Selected ones first, by preference those of which most remain: rare weights are what makes the
-            # common ones add up, and should not run out. Then the others.
+            # Selected topics first, with a preference for kinds of which most remain: rare weights complete sums of
+            # common ones and should not run out. Then the topics that are not selected.
             of_selected = t < kinds
             t %= kinds
             many = min(chosen[t] if of_selected else waiting[t] - chosen[t], capacity // weight[t])
-            each = gain[t]
+            profit = gain[t]
             if of_selected and many > 0:
-                each *= 1.0 + MIXING * chosen[t] / at_first[t]
+                profit *= 1.0 + MIXING * chosen[t] / at_first[t]
             copies = 1
             while many > 0:
                 copies = min(copies, many)
-                w, g = copies * weight[t], copies * each
+                w, g = copies * weight[t], copies * profit
                 row = taken[items]
                 row[: capacity + 1] = False
                 for c in range(capacity, w - 1, -1):
@@ -89,9 +89,9 @@ def sweep_kinds(
                     waiting[t] -= 1
                     chosen[t] = max(chosen[t] - 1, 0)
                     k = members[begin[t] + waiting[t]]
-                    of[made], on[made], links[made] = k, j, degree[k]
-                    made += 1
-        # part of one more topic: what is left of one that is split already, else a new one of the last kinds
+                    of[rows], on[rows], links[rows] = k, j, degree[k]
+                    rows += 1
+        # part of one more topic: of a topic that is split already, or else of a new topic of the last kinds
         most, best_t, best_n = 0.0, -1, 0
         for t in range(kinds):
             have = rest[t] if rest[t] > 0 else (degree[members[begin[t]]] if waiting[t] > 0 else 0)
@@ -106,7 +106,7 @@ def sweep_kinds(
                 chosen[t] = min(chosen[t], waiting[t])
                 rest_of[t] = members[begin[t] + waiting[t]]
                 rest[t] = degree[rest_of[t]]
-            of[made], on[made], links[made] = rest_of[t], j, best_n
-            made += 1
+            of[rows], on[rows], links[rows] = rest_of[t], j, best_n
+            rows += 1
             rest[t] -= best_n
-    return of[:made], on[:made], links[:made]
+    return of[:rows], on[:rows], links[:rows]

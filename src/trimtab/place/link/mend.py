@@ -37,10 +37,9 @@ def mend(
 ) -> tuple[Rows, Rows, Rows]:
     """Refill pairs of brokers, the most wasteful first, and keep results that carry no less.
 
-    ``worth`` is the density of the critical topic in the merged bound: whole topics earn at most that share of
-    the room they take, so that large ones are not wasted on slack. ``near`` lists topics about as good as the
-    critical one; some of them join the choice. Rooms are cut into cells, weights rounded up. Returns
-    allotments. O(rounds * pool * cells).
+    ``worth`` is the density of the critical topic in the merged bound. Whole topics earn at most that share of the room
+    they take, so that large ones are not wasted on slack. ``near`` lists topics about as good as the critical one; some
+    of them join the choice. Rooms are cut into cells, weights rounded up. Returns allotments. O(rounds * pool * cells).
     """
     brokers = len(room)
     size = np.zeros(brokers, np.int64)
@@ -109,11 +108,11 @@ def mend(
 
     total = size.sum()
     of, on, links = np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total, np.int32)
-    made = 0
+    rows = 0
     for j in range(brokers):
         for s in range(size[j]):
-            of[made], on[made], links[made] = topic[j, s], j, count[j, s]
-            made += 1
+            of[rows], on[rows], links[rows] = topic[j, s], j, count[j, s]
+            rows += 1
     return of, on, links
 
 

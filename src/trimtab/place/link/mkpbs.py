@@ -17,18 +17,17 @@ if TYPE_CHECKING:
     from trimtab.model.problem import Problem
     from trimtab.model.workload import Floats, Rows
 
-CELLS: Final = 1 << 20  # of a knapsack over links; finer units than this are rounded up to it
+CELLS: Final = 1 << 20  # most cells of a knapsack over links; finer units are rounded up
 
 
 @dataclass(frozen=True, slots=True)
 class Mkpbs:
-    """Places whole topics by a greedy multiple knapsack, then parts of the rest (Lambert, Algorithms 2 and 3).
+    """Places whole topics by a greedy multiple knapsack, then parts of others (Lambert, Algorithms 2 and 3).
 
-    In the second phase topics are given to brokers at the weight of one link, and an exact knapsack decides
-    how many links of each a broker takes. Mended: Algorithm 3 must lower the capacity by what it takes, and a
-    topic that a broker carries already does not pay for its copy again. The knapsack is exact where rates
-    share a unit of which a broker holds at most 2^20; finer rates are rounded up. O(T B) a pass, plus the
-    knapsacks.
+    In the second phase, topics are assigned to brokers at the weight of one link, and an exact knapsack decides how
+    many links of each topic a broker takes. Corrected: Algorithm 3 must lower the capacity by the weight it takes, and
+    a topic that a broker carries already does not pay for its copy again. The knapsack is exact if rates share a unit
+    and a broker holds at most 2^20 of these units; finer rates are rounded up. O(T B) a pass, plus the knapsacks.
     """
 
     may_leave_unplaced: ClassVar[bool] = True
@@ -38,9 +37,9 @@ class Mkpbs:
         instance = Instance.of(problem)
         widest = float(instance.room.max(initial=0.0))
         cell = max(instance.unit, widest / CELLS)
-        made = Allotments(*mkpbs(instance.rate, instance.degree, instance.order, instance.room, cell))
-        made = instance.with_free_topics(made)
-        return Placement("link", instance.links(problem, made))
+        allotments = Allotments(*mkpbs(instance.rate, instance.degree, instance.order, instance.room, cell))
+        allotments = instance.with_free_topics(allotments)
+        return Placement("link", instance.links(problem, allotments))
 
 
 @compiled
@@ -99,7 +98,7 @@ def mkpbs(rate: Floats, degree: Rows, order: Rows, room: Floats, cell: float) ->
     of, on, links = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32)
     behind = np.empty(size, np.int32)  # next allotment at the same broker
     head = np.full(brokers, -1, np.int32)
-    made = 0
+    rows = 0
 
     given = np.empty(len(order), np.int32)
     weight = np.empty(len(order))
@@ -109,8 +108,8 @@ def mkpbs(rate: Floats, degree: Rows, order: Rows, room: Floats, cell: float) ->
     for p in range(len(order)):
         if given[p] >= 0:
             k = order[p]
-            of[made], on[made], links[made] = k, given[p], left[k]
-            made += 1
+            of[rows], on[rows], links[rows] = k, given[p], left[k]
+            rows += 1
             room[given[p]] -= weight[p]
             left[k] = 0
 
@@ -131,43 +130,43 @@ def mkpbs(rate: Floats, degree: Rows, order: Rows, room: Floats, cell: float) ->
             end = start
             while end < len(waiting) and given[by_broker[end]] == j:
                 end += 1
-            mine = waiting[by_broker[start:end]]
+            own = waiting[by_broker[start:end]]
             start = end
             a = head[j]
             while a >= 0:
                 slot[of[a]] = a
                 a = behind[a]
             free = room[j]
-            for k in mine:
+            for k in own:
                 if slot[k] < 0:
                     free -= rate[k]
-            weights = np.empty(len(mine), np.int64)
-            for p in range(len(mine)):
-                weights[p] = int(np.ceil(rate[mine[p]] / cell * (1.0 - 1e-12)))
-            chosen = np.empty(len(mine), np.int32)
-            fullest(weights, left[mine], max(int(np.floor(free / cell * (1.0 + 1e-12))), 0), chosen)
-            for p in range(len(mine)):
-                # Rounded to cells nothing may fit, though one link does: then take that one, or it never ends.
+            weights = np.empty(len(own), np.int64)
+            for p in range(len(own)):
+                weights[p] = int(np.ceil(rate[own[p]] / cell * (1.0 - 1e-12)))
+            chosen = np.empty(len(own), np.int32)
+            fullest(weights, left[own], max(int(np.floor(free / cell * (1.0 + 1e-12))), 0), chosen)
+            for p in range(len(own)):
+                # Rounded to cells, no link may fit although one does. That one is taken; otherwise the loop never ends.
                 if chosen.any():
                     break
-                if rate[mine[p]] * (1.0 + (slot[mine[p]] < 0)) <= room[j]:
+                if rate[own[p]] * (1.0 + (slot[own[p]] < 0)) <= room[j]:
                     chosen[p] = 1
-            for p in range(len(mine)):
-                k = mine[p]
+            for p in range(len(own)):
+                k = own[p]
                 if chosen[p] == 0:
                     continue
                 if slot[k] < 0:
-                    if made == len(of):
+                    if rows == len(of):
                         of, on, links, behind = longer(of), longer(on), longer(links), longer(behind)
-                    of[made], on[made], links[made] = k, j, 0
-                    behind[made] = head[j]
-                    head[j] = slot[k] = made
-                    made += 1
+                    of[rows], on[rows], links[rows] = k, j, 0
+                    behind[rows] = head[j]
+                    head[j] = slot[k] = rows
+                    rows += 1
                     room[j] -= rate[k]
                 links[slot[k]] += chosen[p]
                 left[k] -= chosen[p]
                 room[j] -= rate[k] * chosen[p]
-            # what the knapsack gave no link to frees its copy: the topics that are here take more
+            # a topic that got no link from the knapsack frees its copy: topics carried here take more links
             a = head[j]
             while a >= 0:
                 k = of[a]
@@ -178,7 +177,7 @@ def mkpbs(rate: Floats, degree: Rows, order: Rows, room: Floats, cell: float) ->
                     room[j] -= n * rate[k]
                 slot[k] = -1
                 a = behind[a]
-    return of[:made], on[:made], links[:made]
+    return of[:rows], on[:rows], links[:rows]
 
 
 @compiled

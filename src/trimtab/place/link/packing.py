@@ -1,7 +1,7 @@
 """Compiled search on counts: one broker filled exactly, two or three emptied and filled again, and prices.
 
-Weights are whole numbers of grid cells here: ``need[first[i] + n]`` is what ``n`` links of topic ``i`` take,
-the copy that comes in included, and ``limit[i]`` the most of its links that any broker can hold.
+Weights are whole numbers of grid cells: ``need[first[i] + n]`` is the weight of ``n`` links of topic ``i``, including
+the copy that comes in. ``limit[i]`` is the largest number of its links that any broker can hold.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def fill(
             size += 1
     knapsack(first, need, profit, atmost, order[:size], cells[j], best, taken)
     for c in range(cells[j], -1, -1):
-        # On a rounded grid, the best choice may exceed the broker's room a little: then try one cell less.
+        # On a rounded grid, the best choice may slightly exceed the broker's room. Then one cell less is tried.
         read_back(first, need, order[:size], c, taken, count[j])
         free[j] = room[j]
         for p in range(size):
@@ -184,9 +184,9 @@ def ruin_and_recreate(
 ) -> tuple[float, int]:
     """Empty two or three random brokers, fill them again one after the other, and keep results that are not worse.
 
-    All but the last are filled under slightly perturbed prices, so that no two rounds are alike. Accepting
-    what is a little worse was tried and gained nothing. Ends early when ``goal`` is reached. Returns the data
-    carried and the rounds made.
+    All but the last are filled under slightly perturbed prices, so that no two rounds are alike. Accepting slightly
+    worse results was tried and gained nothing. Ends early when ``goal`` is reached. Returns the data carried and the
+    number of rounds.
     """
     brokers, topics = count.shape
     best, taken = np.empty(cells.max() + 1), np.empty((topics, cells.max() + 1), np.int16)
@@ -213,8 +213,8 @@ def ruin_and_recreate(
             left += count[j]
         for s in range(several):
             for i in range(topics):
-                asked = price[i] * (0.9 + 0.2 * rng.random()) if s < several - 1 else 0.0
-                profit[i] = rate[i] - asked
+                cost = price[i] * (0.9 + 0.2 * rng.random()) if s < several - 1 else 0.0
+                profit[i] = rate[i] - cost
             j = chosen[s]
             fill(
                 j,

@@ -1,10 +1,10 @@
-"""The pattern bound: column generation over what one broker can carry.
+"""The pattern bound: column generation over the sets of links that one broker can carry.
 
-A *pattern* is a set of links that fits one broker. Choosing a pattern per broker, so that no topic is carried
-more often than it has links, is the whole question; allowing fractions of patterns gives a linear program
-whose value is close to the optimum even where a broker holds only two or three topics and merged bounds are
-loose. New patterns come from the knapsack with set-ups under the program's dual prices; the Lagrangian value
-of the same prices bounds the optimum at every step, so stopping early is safe.
+A *pattern* is a set of links that fits one broker. The problem is to choose a pattern per broker so that no topic is
+carried more often than it has links. Allowing fractions of patterns gives a linear program. Its value is close to the
+optimum even where a broker holds only two or three topics and merged bounds are loose. New patterns come from the
+knapsack with set-ups under the program's dual prices. The Lagrangian value of these prices bounds the optimum at every
+step, so stopping early is safe.
 """
 
 from __future__ import annotations
@@ -26,18 +26,15 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-WIDTHS_A_STEP = 10  # with unequal brokers, patterns of the most promising widths only
-SMOOTHING = (
-    0.5,
-    0.25,
-    0.0,
-)  # shares of the best prices so far in those that are tried, until a pattern improves
+WIDTHS_A_STEP = 10  # patterns added per step: with unequal brokers, only those of the most promising widths
+# Shares of the best prices so far in the mixed prices that are tried one after the other, until a pattern improves.
+SMOOTHING = (0.5, 0.25, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PatternBound:
     value: float
-    price: Floats  # (grid topics,) what one more link of a topic would be worth
+    price: Floats  # (grid topics,) worth of one more link of each topic
 
 
 class PatternProgram:
@@ -52,7 +49,7 @@ class PatternProgram:
         self._order = np.arange(self.topics)
         self._best = np.empty(int(self.widths[-1]) + 1)
         self._taken = np.empty((self.topics, int(self.widths[-1]) + 1), np.int16)
-        self._seen: set[tuple[int, bytes]] = set()
+        self._added: set[tuple[int, bytes]] = set()
         self.scale = float(grid.rate.max())  # HiGHS has absolute tolerances
         self._highs = highspy.Highs()
         self._highs.silent()
@@ -65,15 +62,15 @@ class PatternProgram:
 
     @property
     def work(self) -> float:
-        """What a step costs, in table entries: the knapsack, and the program solved again."""
+        """Cost of a step in table entries: the knapsack, and solving the program again."""
         return self.grid.work + 2_000.0 * (self.topics + len(self.widths))
 
     def add(self, width: int, pattern: Ints) -> bool:
-        """Offer a pattern for brokers of the ``width``-th capacity; whether it is new."""
+        """Add a pattern for brokers of the ``width``-th capacity. Returns whether it is new."""
         key = (width, pattern.tobytes())
-        if key in self._seen:
+        if key in self._added:
             return False
-        self._seen.add(key)
+        self._added.add(key)
         topics = np.flatnonzero(pattern)
         rows = np.append(topics, self.topics + width).astype(np.int32)
         entries = np.append(pattern[topics], 1).astype(np.float64)
@@ -83,7 +80,7 @@ class PatternProgram:
         return True
 
     def add_packing(self, count: NDArray[np.int64]) -> None:
-        """Offer what every broker carries in a solution."""
+        """Add the pattern of every broker in a solution."""
         for j, width in enumerate(np.searchsorted(self.widths, self.grid.cells)):
             self.add(int(width), count[j])
 
@@ -106,13 +103,13 @@ class PatternProgram:
             patterns.append(pattern)
         return float(price @ self.degree + self.many @ self._best[self.widths]), patterns
 
-    def bound(self, instance: Instance, start: Floats, known: float, steps: int, stop: Stop) -> PatternBound:
-        """Generate patterns until the bound is exact, reaches ``known``, or ``steps`` or time run out."""
+    def bound(self, instance: Instance, start: Floats, achieved: float, steps: int, stop: Stop) -> PatternBound:
+        """Generate patterns until the bound is exact, reaches ``achieved``, or ``steps`` or time run out."""
         best_price = start
         value, patterns = self.price_out(start)
         self._offer(patterns, np.full(len(patterns), self.scale))
         for _ in range(steps):
-            if instance.floored(value) <= known * (1.0 + 1e-12) or stop.left_s() <= 0.0:
+            if instance.floored(value) <= achieved * (1.0 + 1e-12) or stop.left_s() <= 0.0:
                 break
             reached, price, per_broker = self.solve()
             if value - reached <= 1e-7 * value:
@@ -132,7 +129,8 @@ class PatternProgram:
         return PatternBound(instance.floored(value), best_price)
 
     def _offer(self, patterns: list[Ints], gains: Floats) -> bool:
-        """Add those patterns that would gain most; whether any was new."""
+        """Add the patterns with the largest gains. Returns whether any of them was new."""
         order = np.argsort(-gains, kind="stable")[:WIDTHS_A_STEP]
         worthwhile = [width for width in order if gains[width] > 1e-9 * self.scale]
-        return any([self.add(int(width), patterns[width]) for width in worthwhile])  # all of them, no short cut
+        added = [self.add(int(width), patterns[width]) for width in worthwhile]
+        return any(added)

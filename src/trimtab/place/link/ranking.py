@@ -40,7 +40,7 @@ def by_degree(degree: Rows) -> Rows:
 
 @compiled
 def selected(rate: Floats, degree: Rows, order: Rows, capacity: float) -> int:
-    """How many topics of ``order`` fill ``capacity`` if they could be divided at will."""
+    """Number of topics of ``order`` that fill ``capacity`` if they are divisible."""
     weight = 0.0
     for p in range(len(order)):
         if weight >= capacity:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 HEADS = 14  # candidates from the front of the queue
-STRIDED = 18  # candidates spread over the rest of what is selected: neighbours are alike, these are not
+STRIDED = 18  # candidates spread over the other selected topics: neighbours are alike, these are not
 POOL = HEADS + STRIDED
 MARGIN = 0.9  # topics with this share of the critical topic's links are nearly as good
 NEAR = 0.0002  # share of a broker that may stay empty for the sake of a better mix
@@ -38,10 +38,10 @@ def next_alive(skip: Ints, p: int) -> int:
 def sweep(rate: Floats, degree: Rows, order: Rows, room: Floats, end: int, worth: float) -> tuple[Rows, Rows, Rows]:
     """Fill the brokers one by one, roomiest first, with whole topics, most links first.
 
-    The merged bound selects the first ``end`` topics of ``order``; a topic earns its data, but at most the
-    share ``worth`` of its room. The last topics of a broker are the subset of up to four candidates that
-    fills its room best; what remains takes part of one more topic. Returns allotments (topic, broker,
-    links). O(topics + brokers * candidates^2).
+    The merged bound selects the first ``end`` topics of ``order``. A topic earns its data, but at most the share
+    ``worth`` of its room. The last topics of a broker are the subset of up to four candidates that fills its room best;
+    the remaining room takes part of one more topic. Returns allotments (topic, broker, links).
+    O(topics + brokers * candidates^2).
     """
     size, brokers = len(order), len(room)
     far = end  # beyond the selection, topics nearly as good widen the choice
@@ -49,19 +49,19 @@ def sweep(rate: Floats, degree: Rows, order: Rows, room: Floats, end: int, worth
         far += 1
     left = degree.copy()
     skip = np.arange(size + 1)  # next position that still has links, as a union-find
-    weight, waiting = 0.0, end  # of what is selected and not placed yet
+    weight, waiting = 0.0, end  # weight and number of the selected topics that are not placed yet
     for p in range(end):
         weight += rate[order[p]] * (degree[order[p]] + 1.0)
 
     most = size + 3 * brokers  # a topic ends once; a broker begins at most two that do not
     of, on, links = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
-    made = 0
+    rows = 0
     pool, wide_pool = np.empty(POOL, np.int64), np.empty(POOL, np.int64)
     w, wide_w = np.empty(POOL), np.empty(POOL)
     picks, wide_picks = np.empty((5, 4), np.int64), np.empty((5, 4), np.int64)
     pairs = POOL * (POOL - 1) // 2
     sums, first, second = np.empty(pairs), np.empty(pairs, np.int64), np.empty(pairs, np.int64)
-    carry = 0.0  # topics by which brokers so far took fewer than their share
+    carry = 0.0  # number of topics by which earlier brokers took less than their share
     for j in np.argsort(-room, kind="mergesort"):
         free, split = room[j], -1
         while True:  # from the front of the queue, until a few more topics fill the broker
@@ -77,8 +77,8 @@ def sweep(rate: Floats, degree: Rows, order: Rows, room: Floats, end: int, worth
             elif whole > free or free - whole < 2.5 * weight / max(waiting, 1):
                 break
             if n > 0:
-                of[made], on[made], links[made] = k, j, n
-                made += 1
+                of[rows], on[rows], links[rows] = k, j, n
+                rows += 1
                 free -= rate[k] * (n + 1.0)
                 left[k] -= n
             if p < end:
@@ -92,36 +92,37 @@ def sweep(rate: Floats, degree: Rows, order: Rows, room: Floats, end: int, worth
             if p < end:
                 waiting -= 1
 
-        # The last few together: of what is selected; where that leaves room, of what is nearly as good, too.
+        # The last few topics are chosen together: from the selected ones, and if that leaves room, also from others
+        # that are nearly as good.
         target = free / (weight / waiting) + carry if waiting > 0 else 4.0
         count = gather(rate, order, left, skip, end, split, pool, w)
-        found = best_four(w[:count], free, target, NEAR * room[j], sums, first, second, picks)
-        filled, gain = earned(rate, order, left, worth, pool, w, picks[found, :found])
+        picked = best_four(w[:count], free, target, NEAR * room[j], sums, first, second, picks)
+        filled, gain = earned(rate, order, left, worth, pool, w, picks[picked, :picked])
         if filled < free - NEAR * room[j] and far > end:
             wide_count = gather(rate, order, left, skip, far, split, wide_pool, wide_w)
             wide = best_four(wide_w[:wide_count], free, target, NEAR * room[j], sums, first, second, wide_picks)
             if earned(rate, order, left, worth, wide_pool, wide_w, wide_picks[wide, :wide])[1] > gain:
-                count, found = wide_count, wide
+                count, picked = wide_count, wide
                 pool[:], w[:], picks[:] = wide_pool, wide_w, wide_picks
         if waiting > 0:
-            carry = min(max(target - found, -1.0), 1.0)
-        for f in range(found):
-            p = pool[picks[found, f]]
+            carry = min(max(target - picked, -1.0), 1.0)
+        for f in range(picked):
+            p = pool[picks[picked, f]]
             k = order[p]
-            of[made], on[made], links[made] = k, j, left[k]
-            made += 1
-            free -= w[picks[found, f]]
+            of[rows], on[rows], links[rows] = k, j, left[k]
+            rows += 1
+            free -= w[picks[picked, f]]
             left[k] = 0
             skip[p] = p + 1
             if p < end:
-                weight -= w[picks[found, f]]
+                weight -= w[picks[picked, f]]
                 waiting -= 1
 
         p, n = best_part(rate, order, left, skip, pool[:count], end, free, split)
         if n > 0:
             k = order[p]
-            of[made], on[made], links[made] = k, j, n
-            made += 1
+            of[rows], on[rows], links[rows] = k, j, n
+            rows += 1
             left[k] -= n
             if p < end:
                 weight -= rate[k] * n
@@ -130,14 +131,14 @@ def sweep(rate: Floats, degree: Rows, order: Rows, room: Floats, end: int, worth
                 if p < end:
                     weight -= rate[k]
                     waiting -= 1
-    return of[:made], on[:made], links[:made]
+    return of[:rows], on[:rows], links[:rows]
 
 
 @compiled
 def earned(
     rate: Floats, order: Rows, left: Rows, worth: float, pool: Ints, w: Floats, pick: Ints
 ) -> tuple[float, float]:
-    """Room that the picked candidates take, and what they earn there."""
+    """Room that the picked candidates take, and the data they earn there."""
     filled, gain = 0.0, 0.0
     for c in pick:
         k = order[pool[c]]
@@ -173,7 +174,7 @@ def gather(rate: Floats, order: Rows, left: Rows, skip: Ints, stop: int, split: 
 def best_part(
     rate: Floats, order: Rows, left: Rows, skip: Ints, pool: Ints, end: int, free: float, split: int
 ) -> tuple[int, int]:
-    """The topic whose links use ``free`` best, and how many of them."""
+    """The topic whose links use ``free`` best, and the number of these links."""
     best_q, best_n, most = -1, 0, 0.0
     for q in pool:
         k = order[q]
@@ -198,10 +199,10 @@ def best_part(
 def best_four(
     w: Floats, free: float, target: float, near: float, sums: Floats, first: Ints, second: Ints, picks: Ints2
 ) -> int:
-    """Subsets of at most four of ``w`` with the largest sums that fit, one per size; the size to take.
+    """Find the subsets of at most four of ``w`` with the largest sums that fit, one per size. Returns the size to take.
 
-    That is the size nearest ``target`` among those within ``near`` of the best: a broker that is filled
-    exactly with three heavy topics or with four light ones should do what keeps the rest well mixed.
+    That is the size nearest ``target`` among those within ``near`` of the best sum. If three heavy topics and four
+    light ones fill a broker equally well, this choice keeps the remaining topics well mixed.
     """
     n = len(w)
     best = np.zeros(5)

@@ -1,4 +1,4 @@
-"""``link/trim``: ours. A fast sweep for any size; search and proof on top where tables are affordable."""
+"""``link/trim``, trimtab's own policy: a fast sweep for any size, then search and proof if tables are affordable."""
 
 from __future__ import annotations
 
@@ -30,29 +30,30 @@ if TYPE_CHECKING:
 TABLE: Final = 5_000_000  # entries of the largest table the search fills again and again
 PAIRS: Final = 2_000_000  # topics x brokers of the table of counts
 MERGED_WORK: Final = 3e8  # table entries of the merged bound, about a third of a second
-PATTERN_ROWS: Final = 1_500  # of the pattern program; each of its steps solves it again
-LINKS: Final = 20_000  # beyond, a sweep is within 0.1 % of its bound, and searching would cost seconds
-FIRST_ROUNDS, ROUNDS = 400, 6_000  # of ruin and recreate: before and after the pattern bound
+PATTERN_ROWS: Final = 1_500  # most rows of the pattern program, which every step solves again
+LINKS: Final = 20_000  # above, a sweep is within 0.1 % of its bound, and a search would take seconds
+FIRST_ROUNDS, ROUNDS = 400, 6_000  # rounds of ruin and recreate before and after the pattern bound
 SEARCH_WORK: Final = 1e9  # table entries the search may fill, about half a second
 KINDS_WORK: Final = 6e6  # table entries of a sweep over kinds
 MEND_SLOTS: Final = 5_000_000
 MEND_CELLS: Final = 2_000
 MEND_WORK: Final = 1e8  # table entries the repair of a sweep may fill, about a tenth of a second
-LARGE, LARGE_MEND_WORK = 50_000, 4e6  # from so many links on, milliseconds must do
+LARGE, LARGE_MEND_WORK = 50_000, 4e6  # from this number of links on, the repair takes milliseconds only
 CLOSE: Final = 1e-4  # a sweep this close to the merged bound is not worth a better bound
-EXACT_PAIRS, EXACT_NODES = 150, 3_000  # topics x brokers, and nodes, of what HiGHS may finish
+EXACT_PAIRS, EXACT_NODES = 150, 3_000  # most topics x brokers, and most nodes, of a proof by HiGHS
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
     """Places links by a sweep, then by search and proof where the problem is small enough (trimtab's own).
 
-    1. ``gs`` and a sweep that fills brokers with whole topics, the last few chosen to leave no room; the
-       merged linear bound. Enough, and all there is time for, on large instances.
-    2. Small ones: brokers are filled one by one by an exact knapsack under Lagrangian prices, then two or
-       three at a time are emptied and filled again, until the answer meets a bound.
-    3. Still open, and tiny: the integer program, started from there, finishes the proof.
-    4. Still open: the pattern bound, and the search again under its prices.
+    1. ``gs``, then a sweep that fills brokers with whole topics, the last few chosen to leave no room; the merged
+       linear bound. For large instances this is all.
+    2. Small instances: brokers are filled one by one by an exact knapsack under Lagrangian prices. Then two or three at
+       a time are emptied and filled again, until the answer meets a bound.
+    3. If the bound is not met and the instance is tiny, the integer program starts from this answer and finishes the
+       proof.
+    4. If the bound is still not met, the pattern bound is computed, and the search continues under its prices.
 
     The answer depends on the seed alone unless ``stop`` cuts it short.
     """
@@ -71,9 +72,9 @@ class Trim:
 
     def place(self, problem: Problem) -> Placement:
         instance = Instance.of(problem)
-        made, bound = self._solve(instance)
-        made = instance.with_free_topics(made)
-        return Placement("link", instance.links(problem, made), bound)
+        allotments, bound = self._solve(instance)
+        allotments = instance.with_free_topics(allotments)
+        return Placement("link", instance.links(problem, allotments), bound)
 
     def warm_up(self, _: Problem) -> None:
         """Compile the kernels that only large problems reach."""
@@ -83,43 +84,43 @@ class Trim:
 
     def _solve(self, instance: Instance) -> tuple[Allotments, Bound]:
         rate = instance.rate
-        made = Allotments(*greedy(rate, np.where(rate > 0.0, instance.degree, 0), instance.room, False))
+        best = Allotments(*greedy(rate, np.where(rate > 0.0, instance.degree, 0), instance.room, False))
         bound = bounds.merged_lp(instance)
-        if bound.proves(made.data(rate)):
-            return made, bound
+        if bound.proves(best.data(rate)):
+            return best, bound
         swept = Allotments(
             *sweep(rate, instance.degree, instance.order, instance.room, instance.selected, instance.worth)
         )
-        made = max(made, swept, _swept_by_kinds(instance) or made, key=lambda m: m.data(rate))
-        if bound.proves(made.data(rate)) or self.effort == 0.0:
-            return made, bound
+        best = max(best, swept, _swept_by_kinds(instance) or best, key=lambda m: m.data(rate))
+        if bound.proves(best.data(rate)) or self.effort == 0.0:
+            return best, bound
         links = int(instance.degree[instance.order].sum())
         if links <= LINKS:
             grid = Grid.of(instance, down=False)
             if grid.work <= TABLE and len(grid.topic) * len(instance.room) <= PAIRS:
-                return _Search(instance, grid, self).run(made, bound)
-        if made.data(rate) < (1.0 - CLOSE) * bound.value:
+                return _Search(instance, grid, self).run(best, bound)
+        if best.data(rate) < (1.0 - CLOSE) * bound.value:
             bound = min(bound, bounds.alike(instance) or bound, key=lambda b: b.value)
-        if made.data(rate) < (1.0 - CLOSE) * bound.value:
-            mended = self._mended(instance, made)
-            made = max(made, mended, key=lambda m: m.data(rate))
-        return made, bound
+        if best.data(rate) < (1.0 - CLOSE) * bound.value:
+            mended = self._mended(instance, best)
+            best = max(best, mended, key=lambda m: m.data(rate))
+        return best, bound
 
-    def _mended(self, instance: Instance, made: Allotments) -> Allotments:
-        if int(np.bincount(made.broker).max()) * len(instance.room) > MEND_SLOTS:
-            return made  # with so many topics per broker, there is nothing left to gain
+    def _mended(self, instance: Instance, allotments: Allotments) -> Allotments:
+        if int(np.bincount(allotments.broker).max()) * len(instance.room) > MEND_SLOTS:
+            return allotments  # with so many topics per broker, no gain is left
         degree = instance.degree[instance.order]
         critical = degree[max(instance.selected - 1, 0)]
         near = instance.order[(degree >= 0.75 * critical) & (degree <= 1.35 * critical)]
         cell = max(instance.unit, float(instance.room.max()) / MEND_CELLS)
-        pool = 2.0 * len(made.topic) / len(instance.room) + 16.0
+        pool = 2.0 * len(allotments.topic) / len(instance.room) + 16.0
         work = MEND_WORK if instance.degree.sum() < LARGE else LARGE_MEND_WORK
         per_round = 2.0 * pool * float(instance.room.max()) / cell + 2_000.0
         rounds = int(min(self.effort * work / per_round, 100.0 * len(instance.room)))
         rng = np.random.default_rng(self.seed)
         return Allotments(
             *mend(
-                instance.rate, instance.degree, instance.room, made.topic, made.broker, made.links,
+                instance.rate, instance.degree, instance.room, allotments.topic, allotments.broker, allotments.links,
                 instance.worth, near, cell, rounds, rng,
             )
         )  # fmt: skip
@@ -175,15 +176,15 @@ class _Search:
             program = PatternProgram(self.instance, self.below)
             program.add_packing(self.count)
             steps = int(min(bounds.PATTERN_STEPS, self.knobs.effort * SEARCH_WORK / program.work)) + 1
-            found = program.bound(self.instance, price, best.data(rate), steps, self.knobs.stop)
-            bound = min(bound, Bound("patterns", found.value), key=lambda b: b.value)
-            price = found.price
+            result = program.bound(self.instance, price, best.data(rate), steps, self.knobs.stop)
+            bound = min(bound, Bound("patterns", result.value), key=lambda b: b.value)
+            price = result.price
         if self._open(best, bound):
             best = self._improve(best, price, ROUNDS, bound)
         return best, bound
 
     def _open(self, best: Allotments, bound: Bound) -> bool:
-        """Whether there is still something to prove, and time for it."""
+        """Whether the answer is not proven optimal yet and time is left."""
         return not bound.proves(best.data(self.instance.rate)) and self.knobs.stop.left_s() > 0.0
 
     def _improve(self, best: Allotments, price: Floats, rounds: int, bound: Bound) -> Allotments:
@@ -192,14 +193,14 @@ class _Search:
         per_round = 2.3 * waiting * float(grid.cells.max() + 1) + 10.0 * self.count.shape[1]
         total = int(self.knobs.effort * min(float(rounds), SEARCH_WORK / per_round)) + 1
         goal = bound.value * (1.0 - 1e-12)
-        made = 0
-        while made < total and self.knobs.stop.left_s() > 0.0:
-            step = min(total - made, 200)  # between steps the clock may be looked at
+        rounds_made = 0
+        while rounds_made < total and self.knobs.stop.left_s() > 0.0:
+            step = min(total - rounds_made, 200)  # the time limit is checked between steps
             _, done = ruin_and_recreate(
                 grid.rate, price, self.left, grid.first, grid.need, grid.limit, grid.cells, self.room,
                 self.count, self.free, step, goal, self.rng,
             )  # fmt: skip
-            made += step
+            rounds_made += step
             if done < step:
                 break
         return max(best, self._allotments(), key=lambda m: m.data(self.instance.rate))

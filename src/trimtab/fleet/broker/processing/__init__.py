@@ -1,1 +1,1 @@
-"""Processors: what a topic's own function makes of its messages, in a process of its own (Khare, SEC'18, IV-A)."""
+"""Processors: apply a topic's own function to its messages, in a process of its own (Khare, SEC'18, IV-A)."""

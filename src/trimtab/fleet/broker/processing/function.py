@@ -72,7 +72,7 @@ def _check_call(spec: str, function: Callable[..., object], arguments: dict[str,
         raise BadInput(f"processor '{spec}' is an async function, but a processor must be a plain one")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some functions written in C cannot be asked
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return
     try:
         signature.bind(None, (), **arguments)

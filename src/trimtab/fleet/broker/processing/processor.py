@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,8 +30,8 @@ class TopicProcessor:
 
     ``on_result(message, result)`` or ``on_dead(message, reason)`` is called on the event loop, in the order of
     ``submit``, once for each message. A message is dead if its function raises an exception, takes longer than
-    ``limit_s``, or ends the worker. In the last two cases a new worker continues with the same spool and the next
-    message. The spool contains messages, not results, so it contains dead messages too.
+    ``limit_s``, ends the worker, or returns more than ``most_bytes``. If the worker has ended, a new worker continues
+    with the same spool and the next message. The spool contains messages, not results, so also those that are dead.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class TopicProcessor:
         *,
         spool_size: int,
         limit_s: float,
+        most_bytes: float = math.inf,
         on_result: Callable[[Message, bytes | None], None],
         on_dead: Callable[[Message, str], None],
     ) -> None:
@@ -52,6 +54,7 @@ class TopicProcessor:
         self.spec = spec
         self.spool_size = spool_size
         self.limit_s = limit_s
+        self.most_bytes = most_bytes  # of a result
         self.backlog = 0  # submitted and not yet answered
         self.processed = 0
         self.dead = 0
@@ -164,7 +167,7 @@ class TopicProcessor:
             child = await self._replace(pause_s)
 
     async def _launch(self) -> Child:
-        child = Child(self.topic, self._hear, self._feed)
+        child = Child(self.topic, self._on_answer, self._feed)
         await child.start((self.spec, self.spool_size, self.spool))
         self._child = child
         return child
@@ -175,7 +178,7 @@ class TopicProcessor:
             try:
                 return await self._launch()
             except (BadInput, OSError) as problem:
-                self._sent = len(self._line)  # as if a worker had got them all
+                self._sent = len(self._line)  # as if all messages were sent to a worker
                 self._advance()
                 while self._sent:
                     self._lose_head(f"its worker cannot start: {problem}")
@@ -191,7 +194,7 @@ class TopicProcessor:
         late, self._late = self._late, None
         if head is not None and (late is None or late is head):
             self.busy_s += child.unreported_s
-            reason = f"took longer than {self.limit_s:g} s" if late else f"its worker died: {child.how_it_ended}"
+            reason = f"took longer than {self.limit_s:g} s" if late else f"its worker died: {child.exit_reason}"
             self._lose_head(reason)
         self._sent = 0
 
@@ -214,9 +217,9 @@ class TopicProcessor:
         if self._sent:
             self._head_since = asyncio.get_running_loop().time()
             if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_at(self._head_since + self.limit_s, self._look_at_clock)
+                self._timer = asyncio.get_running_loop().call_at(self._head_since + self.limit_s, self._check_deadline)
 
-    def _look_at_clock(self) -> None:
+    def _check_deadline(self) -> None:
         """Kill the worker if its first message is late; otherwise set the timer for that message's deadline.
 
         One timer serves many messages: it is not reset at every answer.
@@ -227,12 +230,12 @@ class TopicProcessor:
         loop = asyncio.get_running_loop()
         deadline = self._head_since + self.limit_s
         if loop.time() < deadline:
-            self._timer = loop.call_at(deadline, self._look_at_clock)
+            self._timer = loop.call_at(deadline, self._check_deadline)
         else:
             self._late = self._line[0]
             self._child.kill()
 
-    def _hear(self, kind: int, cpu_s: float, payload: bytes) -> None:
+    def _on_answer(self, kind: int, cpu_s: float, payload: bytes) -> None:
         """Handle an answer, which always belongs to the head of the line."""
         if self._stopped:
             return
@@ -243,6 +246,8 @@ class TopicProcessor:
         self.busy_s += cpu_s
         if kind == ERROR:
             self._lose_head(payload.decode(errors="replace"))
+        elif kind == RESULT and len(payload) > self.most_bytes:
+            self._lose_head(f"its result of {len(payload):,} bytes is over the limit of {self.most_bytes:,}")
         else:
             self.processed += 1
             self._finish_head(self._on_result, payload if kind == RESULT else None)

@@ -1,8 +1,9 @@
-"""What runs in the worker process of a topic: read a message, call the topic's function, answer.
+"""The main loop of a topic's worker process: read a message, call the topic's function, answer.
 
-Down the first pipe comes one ``Setup``, then one ``Request`` per message, each pickled behind its length. Up the
-second pipe go answers: ``ANSWER`` packs kind, CPU seconds since the last answer and length, then the payload. The
-agent never unpickles what comes from here, because a user's function may write to any file descriptor.
+The first pipe carries one ``Setup`` and then one ``Request`` per message to the worker, each pickled behind its length.
+The second pipe carries answers to the agent: ``ANSWER`` packs kind, CPU seconds since the last answer and length, then
+follows the payload. The agent never unpickles data of the worker, because a user's function may write to any file
+descriptor.
 """
 
 from __future__ import annotations
@@ -34,28 +35,28 @@ READY, REFUSED, RESULT, NOTHING, ERROR = range(1, 6)  # REFUSED: the function ca
 _PR_SET_PDEATHSIG: Final = 1  # from <sys/prctl.h>
 _WATCH_PARENT_S: Final = 0.5
 
-Setup = tuple[str, int, list["Message"]]  # specification, size of the spool, what is in it
-Request = tuple["Message", bool]  # False: only for the spool
+Setup = tuple[str, int, list["Message"]]  # specification, size of the spool, messages in the spool
+Request = tuple["Message", bool]  # False: add the message to the spool without processing it
 
 
 def pack(request: Setup | Request) -> bytes:
-    """What the agent sends."""
+    """Encode a request of the agent."""
     body = pickle.dumps(request, protocol=pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(body)) + body
 
 
 def main(arguments: Iterable[str]) -> None:
-    """``arguments``: the ends of the two pipes that are this process's, and the process id of the agent."""
+    """``arguments``: this process's ends of the two pipes, and the process id of the agent."""
     down, up, parent = (int(argument) for argument in arguments)
     _die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the agent decides what ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the agent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the agent's thread may have had some blocked
-    _be_the_first_to_go()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the agent's thread may have blocked some signals
+    _prefer_for_oom_kill()
     for end in (down, up):
-        os.set_inheritable(end, False)  # not for what the user's function starts
+        os.set_inheritable(end, False)  # processes that the user's function starts do not inherit the pipes
     with contextlib.suppress(OSError):
-        os.dup2(2, 1)  # what a function prints is for the log; the agent's standard output has readers of its own
+        os.dup2(2, 1)  # a function prints to the log; the agent's standard output has readers of its own
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     # The agent closes its ends when it no longer wants this worker.
@@ -113,9 +114,9 @@ def _receive(requests: BinaryIO) -> Any:
 
 
 def _send(answers: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(answers, rest) :]
+    unsent = memoryview(data)
+    while unsent:
+        unsent = unsent[os.write(answers, unsent) :]
 
 
 def _utf8(text: str) -> bytes:
@@ -123,14 +124,14 @@ def _utf8(text: str) -> bytes:
 
 
 def _die_with(parent: int) -> None:
-    """End when the agent ends, however it does, and whatever the user's function is doing then."""
+    """End this process when the agent ends, even if the agent is killed and the user's function is running."""
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:  # it ended before we asked to be told
+    if os.getppid() != parent:  # the agent ended before the death signal was set
         os._exit(1)
 
 
@@ -140,7 +141,7 @@ def _watch(parent: int) -> None:
     os._exit(1)
 
 
-def _be_the_first_to_go() -> None:
+def _prefer_for_oom_kill() -> None:
     """If memory runs out, the kernel should take a processor, not the agent or the server beside it."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("500")
