@@ -149,7 +149,7 @@ def test_a_kernel_calls_kernels_of_its_own_file_only(path):
     foreign = {
         alias.asname or alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trimtab.place")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("trimtab.place", "trimtab.predict"))
         for alias in node.names
         if alias.name != "compiled"
     }

@@ -82,9 +82,9 @@ class Hardware:
     def from_json(cls, values: dict[str, Any]) -> Hardware:
         version = values.get("version")
         if version != VERSION:
-            way = "measure it again with trimtab profile"
             raise BadInput(
-                f"this hardware profile is of version {version}; this program reads version {VERSION}: {way}"
+                f"this hardware profile is of version {version}, but must be of version {VERSION}: measure it again with "
+                "trimtab profile"
             )
         known = {field.name for field in fields(cls)}
         given = {name: value for name, value in values.items() if name != "version"}

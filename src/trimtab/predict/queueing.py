@@ -1,13 +1,13 @@
 """The queueing structure of a broker's latency: a fixed point of how often every topic is in processing.
 
-Topic t takes ``rho_t = r_t * S_t`` of a core when it is alone, where ``S_t`` is the CPU time of a message. While it is in
-processing, ``M`` of the other topics are too, and all of them run at the speed ``v(1 + M)`` of the hardware. In the mean
-its worker is in use for the share
+Topic t takes ``rho_t = r_t * S_t`` of a core when it is alone, where ``S_t`` is the CPU time of a message. While t is
+in processing, ``M`` of the other topics are too, and all of them run at the speed ``v(1 + M)`` of the hardware. So the
+worker of t is in use for the share
 
     x_t = rho_t / E[v(1 + M)],   M a sum of independent draws, one for each other topic u, with probability min(1, x_u)
 
-of the time. The p90 of its latency grows from the time of one message at that speed, first slowly with x and then as the
-queue does; beyond x = 1 it is what a run of two minutes piles up.
+of the time. The p90 of its latency grows from the time of one message at that speed, first slowly with x and then as
+the queue does. Beyond x = 1 the queue grows for as long as the run lasts, which is two minutes.
 """
 
 from __future__ import annotations

@@ -27,6 +27,10 @@ class Sets:
     rate: Floats  # (M,) messages/s
     processing_ms: Floats  # (M,) nominal CPU time of a message
 
+    def __post_init__(self) -> None:
+        for name, kind in (("begin", np.int64), ("rate", np.float64), ("processing_ms", np.float64)):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), kind))
+
     def __len__(self) -> int:
         return len(self.begin) - 1
 
@@ -58,7 +62,7 @@ class Sets:
 
     def sum(self, values: Floats) -> Floats:
         """(S,) the sum of a column over each set."""
-        return np.bincount(self.set_of, weights=values, minlength=len(self))
+        return np.bincount(self.set_of, weights=values, minlength=len(self)).astype(np.float64)
 
     def highest(self, values: Floats) -> Floats:
         """(S,) the highest value of each set; -inf for an empty one."""
