@@ -125,7 +125,7 @@ def test_a_placement_is_shown_then_carried_out_without_a_controller(fleet, trimt
     dry = trimtab(*words, "--home", fleet.home)
 
     assert dry.code == 0
-    assert "placement.csv, not carried out: 1 topic and 1 client" in dry.out
+    assert "placement.csv, not carried out: 1 topic, 1 client and 2 links" in dry.out
     assert "1 link admitted; 1 link refused" in dry.out
     assert "nothing has changed; carry it out with --yes" in dry.out
     assert brokers(fleet, folder) == ("b1", "b1", None, None)
@@ -133,12 +133,18 @@ def test_a_placement_is_shown_then_carried_out_without_a_controller(fleet, trimt
     done = trimtab(*words, "--yes", "--home", fleet.home)
 
     assert done.code == 0
-    assert "placement.csv, carried out: 1 topic and 1 client" in done.out
+    assert "placement.csv, carried out: 1 topic, 1 client and 2 links" in done.out
     assert "no controller answers" in done.out
     assert brokers(fleet, folder) == ("b2", "b3", "b2", "")
 
     again = trimtab(*words, "--home", fleet.home)
     assert "the fleet is as the file says" in again.out
+
+    move = ("move", "link", folder.bob.client, folder.bob.topic, "--to", "b1", "--home", fleet.home)
+    assert "is admitted at b1" in trimtab(*move).out
+    assert brokers(fleet, folder)[3] == "b1"
+    trimtab(*words, "--yes", "--home", fleet.home)  # refused again
+
     words = folder.place({folder.whole: "b1", folder.home: "", folder.ann: "b1", folder.bob: "b3"})
     answer = trimtab(*words, "--yes", "--json", "--home", fleet.home).json
     assert (answer["applied"], answer["by"], answer["plan"], answer["stay"]) == (True, "keeper", None, 1)

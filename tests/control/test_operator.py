@@ -137,7 +137,10 @@ def test_a_live_fleet_is_written_planned_applied_and_rolled_back(controlled, tmp
             done = await command("apply", folder, tmp_path / "links.csv", "--yes")
             assert "1 link admitted; 1 link refused" in done
             assert await where() == {key: broker for key, broker in before.items() if key != LINKED} | {admitted: "b2"}
-            await command("rollback")
+            for words in (("t1", "p2"), ("t1", "p1")):
+                assert "links" in await command("why", *words)
+            assert "link t1 p2 admitted at b2: placed" in await command("why", "t1 p2")
+            assert "1 link" in await command("rollback")
             assert await where() == before
 
     asyncio.run(scenario())

@@ -145,7 +145,10 @@ def test_a_link_that_is_carried_nowhere_is_refused(links, why):
     with pytest.raises(LinkRefused) as caught:
         found.route("taxi", "cam")
 
-    assert str(caught.value) == f"the link of client 'taxi' to topic 'cam' is refused: {why}"
+    assert str(caught.value) == (
+        f"the link of client 'taxi' to topic 'cam' is refused: {why}; an operator admits it with "
+        "trimtab move link taxi cam --to BROKER"
+    )
 
 
 def test_a_topic_that_does_not_exist_has_no_route():

@@ -804,6 +804,6 @@ def test_what_a_dataset_was_before_does_not_stay_in_memory(application, spark):
                 app.driver.store()
                 app.driver.round()  # what is on disk and done is forgotten
                 in_memory.append(spark.sparkContext._jsc.getPersistentRDDs().size())
-        assert in_memory[-1] == in_memory[1]
+        assert in_memory[-1] <= in_memory[1]  # Spark may meanwhile have dropped what other tests left behind
 
     asyncio.run(scenario())

@@ -46,7 +46,7 @@ def manifest(tmp_path):
 def kept(spark, tmp_path):
     """History of one topic over three seconds."""
     topics = [(float(s), 1.0, "b1", "cars", 10, 1000, 0, 0, 5, 0.01, {40: 2}, 7, 70) for s in range(1, 4)]
-    brokers = [(float(s), 1.0, "b1", 0.5, 1, 1, 0, 0, 0, 0, 0) for s in range(1, 4)]
+    brokers = [(float(s), 1.0, "b1", 0.5, 1, 1, 0, 0, 0, 0, 0, 0) for s in range(1, 4)]
     links = [(float(s), "b1", "taxi", "cars", "sub") for s in range(1, 4)]
     for name, rows in (("topics", topics), ("brokers", brokers), ("links", links)):
         spark.createDataFrame(rows, telemetry.TABLES[name]).write.parquet(str(tmp_path / "history" / name / "at-1"))

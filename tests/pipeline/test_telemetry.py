@@ -252,7 +252,7 @@ def kept(spark, tmp_path):
         for s in range(1, 11)
         for n, t in ((1, "slow"), (2, "fast"))
     ]
-    brokers = [(float(s), 1.0, "b1", 0.5, 1, 1, 0, 0, 0, 0, 0) for s in range(1, 11)]
+    brokers = [(float(s), 1.0, "b1", 0.5, 1, 1, 0, 0, 0, 0, 0, 0) for s in range(1, 11)]
     links = [(float(s), "b1", "taxi", "fast", "sub") for s in range(1, 11)] + [(3.0, "b1", "bus", "slow", "pub")]
     for name, rows in (("topics", topics), ("brokers", brokers), ("links", links)):
         spark.createDataFrame(rows, telemetry.TABLES[name]).write.parquet(str(folder / name / "at-1"))

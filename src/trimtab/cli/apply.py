@@ -11,7 +11,9 @@ from trimtab.cli.fleet import home_option, reason_option, steps_bar, with_operat
 from trimtab.cli.plan_table import end_of, gain, show_steps
 from trimtab.fleet.operator.placement import changes
 from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.plans import Step
 from trimtab.model.folder import read_workload
+from trimtab.model.key import Key
 from trimtab.model.placement_file import read_keys
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from trimtab.fleet.operator import Operator
     from trimtab.fleet.operator.operator import Applied
     from trimtab.fleet.operator.placement import Changes
-    from trimtab.model.key import Key
 
 BY = {
     "controller": "through the controller; trimtab rollback takes it back",
@@ -86,4 +87,12 @@ def _show(placement: str, plan_changes: Changes, applied: Applied, yes: bool) ->
         notes.append("the fleet is as the file says")
     number = f"plan {applied.plan.number}, " if applied.plan is not None and applied.plan.number else ""
     outcome = f"{number}{end_of(applied.states)}" if yes else "not carried out"
-    show_steps(f"{placement}, {outcome}", plan_changes.steps, "\n".join(note for note in notes if note))
+    steps = [*plan_changes.steps, *_as_steps(plan_changes)]
+    show_steps(f"{placement}, {outcome}", steps, "\n".join(note for note in notes if note))
+
+
+def _as_steps(plan_changes: Changes) -> list[Step]:
+    """Admitted and refused links in the form of moves: from no broker, and to none."""
+    links = [Key("link", link.topic, link.client) for link in (*plan_changes.admitted, *plan_changes.refused)]
+    targets = [*(link.broker for link in plan_changes.admitted), *("" for _ in plan_changes.refused)]
+    return [Step.of(key, "", target) for key, target in zip(links, targets, strict=True)]

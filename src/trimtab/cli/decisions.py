@@ -42,7 +42,11 @@ def _cells(decision: Decision) -> list[str]:
     question, plan, outcome = decision.question, decision.plan, decision.outcome
     states = outcome.states if outcome else []
     helped = outcome.helped if outcome else None
-    moved = f"{states.count('moved')} of {counted(step.key for step in plan.steps)}" if plan else "-"
+    moved = "-"
+    if plan is not None:
+        moved = f"{states.count('moved')} of {counted(step.key for step in plan.steps)}" if plan.steps else ""
+        if plan.links:
+            moved += (", " if moved else "") + f"{counted(link.key for link in plan.links)} placed"
     return [
         f"{question.number}", time.strftime("%H:%M:%S", time.localtime(question.at)),
         textwrap.shorten("; ".join(question.reasons), MOST, placeholder=" ..."), moved,

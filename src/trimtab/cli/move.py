@@ -7,7 +7,9 @@ import click
 from trimtab.cli import output
 from trimtab.cli.fleet import home_option, steps_bar, with_operator
 from trimtab.cli.moves import exit_if_rolled_back, show
-from trimtab.fleet.protocol.admin_verbs import MoveOrder
+from trimtab.errors import LinkRefused
+from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol.admin_verbs import MoveOrder, PlacedLink
 from trimtab.model.key import Key
 
 
@@ -46,8 +48,16 @@ def move_client(client: str, to: str, home: str | None, as_json: bool) -> None:
 @home_option
 @output.json_option
 def move_link(client: str, topic: str, to: str, home: str | None, as_json: bool) -> None:
-    """Move the link of CLIENT to TOPIC, a topic that is placed by link."""
-    _finish(home, Key("link", topic, client), to, as_json)
+    """Move the link of CLIENT to TOPIC, a topic that is placed by link; a link without a broker is admitted."""
+    try:
+        _finish(home, Key("link", topic, client), to, as_json)
+    except LinkRefused:
+        link = PlacedLink(client, topic, to)
+        with_operator(home, lambda operator: operator.place_links([link]))
+        if as_json:
+            output.print_json({"admitted": coding.plain(link)})
+        else:
+            click.echo(f"the link of {client} to {topic} is admitted at {to}")
 
 
 def _finish(home: str | None, key: Key, to: str, as_json: bool) -> None:

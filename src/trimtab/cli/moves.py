@@ -47,7 +47,9 @@ def show(rows: Sequence[MoveRow], as_json: bool, title: str = "") -> None:
              ", ".join(steps[1:]), row.reason)
         )  # fmt: skip
     columns = ["began", "unit", "key", "from", "to", "phase", "took", "phases, ms", "reason"]
-    output.print_table(title or (f"{len(rows)} moves" if len(rows) != 1 else "1 move"), columns, cells, left=range(6))
+    output.print_table(
+        title or (f"{len(rows)} moves" if len(rows) != 1 else "1 move"), columns, cells, left=range(6), wrap=(7, 8)
+    )
 
 
 def exit_if_rolled_back(rows: Sequence[MoveRow]) -> None:

@@ -6,7 +6,7 @@ import json
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from trimtab.model.judgement import Delay, Judgement
     from trimtab.model.placement import Unit
+
+WRAPPED: Final = 40  # characters of a column that may be wrapped
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 seed_option = click.option(
@@ -54,6 +56,14 @@ def table(
     return result
 
 
+def _width(place: int, column: str, rows: Sequence[Sequence[str]], wrap: Sequence[int]) -> int:
+    """The least width at which a column can be read."""
+    longest = max(
+        (len(line) for cell in [column, *(row[place] for row in rows)] for line in cell.splitlines()), default=0
+    )
+    return min(longest, WRAPPED) if place in wrap else longest
+
+
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str | None = None,
     left: Sequence[int] = (0,), wrap: Sequence[int] = (),
@@ -61,8 +71,10 @@ def print_table(
     from rich.console import Console
     from rich.text import Text
 
-    # A pipe or a file has no width, so that nothing is cut there.
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    # Nothing is cut: a row that is wider than the terminal goes on in the next line.
+    least = sum(_width(place, column, rows, wrap) + 3 for place, column in enumerate(columns)) + 1
+    screen = Console().size.width if sys.stdout.isatty() else 160
+    console = Console(width=max(least, screen), highlight=False)
     if title:  # printed above the table, since a title of the table would be wrapped at the table's width
         console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(table("", columns, rows, left=left, wrap=wrap))

@@ -18,7 +18,7 @@ def show_steps(title: str, steps: Sequence[Step], note: str) -> None:
     """Print the number of keys per source and target broker."""
     pairs: dict[tuple[str, str], list[Step]] = {}
     for step in steps:
-        pairs.setdefault((step.source or "-", step.target), []).append(step)
+        pairs.setdefault((step.source or "-", step.target or "-"), []).append(step)
     rows = [(source, target, counted(step.key for step in pairs[source, target])) for source, target in sorted(pairs)]
     output.print_table(f"{title}: {counted(step.key for step in steps)}", ["from", "to", "keys"], rows, left=range(3),
                        note=note)  # fmt: skip

@@ -76,4 +76,4 @@ def carry_out(
     note = gain(plan)
     if not reply.applied:
         note += "; carry it out with --apply" if plan.steps else "; there is nothing to carry out"
-    show_steps(f"plan {plan.number}, {outcome}", plan.steps, note)
+    show_steps(f"plan {plan.number}, {outcome}", [*plan.steps, *plan.links], note)

@@ -61,15 +61,14 @@ def _show(decision: Decision, step_row: int | None) -> None:
             ("binding", _binding(plan, outcome.binding if outcome else None)),
             ("policy", plan.policy), ("allowed", _allowed(question, plan.left)),
             ("before", levels(plan.before)), ("predicted", levels(plan.predicted)), *_measured(outcome),
-            ("moves", _moves(plan, outcome.states if outcome else [])),
+            ("moves", _moves(plan, outcome)),
         ]  # fmt: skip
+        if plan.links:
+            rows.append(("links", _links(plan, outcome)))
         if outcome is not None and outcome.stopped:
             rows.append(("remaining steps", f"dropped: {outcome.stopped}"))
         if step_row is not None:
-            step, states = plan.steps[step_row], outcome.states if outcome else []
-            state = states[step_row] if step_row < len(states) else "under way"
-            source = step.source or "a broker that was not alive"
-            rows.append(("this move", f"{step.key} from {source} to {step.target}: {state}"))
+            rows.append(("this move", _step(plan, step_row, outcome)))
     output.print_table(f"decision {question.number}", ["", ""], rows, left=range(2))
 
 
@@ -86,11 +85,36 @@ def _measured(outcome: Outcome | None) -> list[tuple[str, str]]:
     return rows
 
 
-def _moves(plan: Plan, states: list[str]) -> str:
+def _moves(plan: Plan, outcome: Outcome | None) -> str:
     """``3 topics and 12 clients: 14 moved, 1 failed``."""
+    if not plan.steps:
+        return "none"
+    states = outcome.states if outcome else []
     count = {state: states.count(state) for state in dict.fromkeys(states)}
-    outcome = ", ".join(f"{number:,} {state}" for state, number in count.items()) or "under way"
-    return f"{counted(step.key for step in plan.steps)}: {outcome}"
+    text = ", ".join(f"{number:,} {state}" for state, number in count.items()) or "under way"
+    return f"{counted(step.key for step in plan.steps)}: {text}"
+
+
+def _links(plan: Plan, outcome: Outcome | None) -> str:
+    """``2 admitted, 1 refused: placed``."""
+    admitted = sum(bool(link.target) for link in plan.links)
+    counts = [(admitted, "admitted"), (len(plan.links) - admitted, "refused")]
+    return ", ".join(f"{count:,} {what}" for count, what in counts if count) + f": {_links_state(outcome)}"
+
+
+def _links_state(outcome: Outcome | None) -> str:
+    return outcome.links if outcome is not None and outcome.links else "under way"
+
+
+def _step(plan: Plan, row: int, outcome: Outcome | None) -> str:
+    """One step of a plan, or one of its links, which come after the steps."""
+    if row >= len(plan.steps):
+        link = plan.links[row - len(plan.steps)]
+        change = f"admitted at {link.target}" if link.target else f"refused; it was at {link.source or 'no broker'}"
+        return f"{link.key} {change}: {_links_state(outcome)}"
+    step, states = plan.steps[row], outcome.states if outcome else []
+    state = states[row] if row < len(states) else "under way"
+    return f"{step.key} from {step.source or 'a broker that was not alive'} to {step.target}: {state}"
 
 
 def _binding(plan: Plan, measured: float | None) -> str:

@@ -68,7 +68,8 @@ class DecisionLog:
         for at in range(len(numbers), 0, -AT_ONCE):
             for decision in reversed(await self.decisions(numbers[max(0, at - AT_ONCE) : at])):
                 moves = decision.outcome.moves if decision.outcome else []
-                for row, step in enumerate(decision.plan.steps if decision.plan else ()):
+                plan = decision.plan
+                for row, step in enumerate([*plan.steps, *plan.links] if plan else ()):
                     if name in (step.key.name, str(step.key)) or (row < len(moves) and name == moves[row]):
                         return decision, row
         raise BadInput(f"there is no decision '{name}', and none has moved a client, topic, link or move of that name")

@@ -270,5 +270,8 @@ class Registry(Routing):
             return entry.broker
         if key.unit == "link":
             why = "no placement has carried it yet" if entry is None else "the placement leaves it out"
-            raise LinkRefused(f"the link of client '{client}' to topic '{topic}' is refused: {why}")
+            raise LinkRefused(
+                f"the link of client '{client}' to topic '{topic}' is refused: {why}; an operator admits it with "
+                f"trimtab move link {client} {topic} --to BROKER"
+            )
         return self.topic(topic).broker  # the client is not registered yet

@@ -209,6 +209,14 @@ def decision_number(subject: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def answered_by(subject: str) -> str:
+    """The process that answers requests with this subject, in words."""
+    root, name = [*subject.split("."), ""][:2]
+    if root == "ask" and name != "hub":
+        return f"the agent of broker '{name}'"
+    return "a controller" if name == "control" else "the hub's keeper"
+
+
 def ledger(app: str, kind: str, name: str) -> str:
     """The data cluster's entry about a channel or a feed of an application."""
     return f"ledger.{app}.{kind}.{name}"

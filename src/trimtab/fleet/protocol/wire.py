@@ -15,7 +15,7 @@ from nats.aio.client import Client as Nats
 
 from trimtab.errors import BadInput, NoAnswer, Unreachable, VersionMismatch
 from trimtab.fleet import tasks
-from trimtab.fleet.protocol import coding
+from trimtab.fleet.protocol import coding, subjects
 from trimtab.fleet.site.credentials import client_context
 
 if TYPE_CHECKING:
@@ -35,7 +35,13 @@ CLOSE_S: Final = 5.0  # limit of closing a connection, if its server does not re
 # Bytes of the fleet's own traffic that this process has exchanged with other processes; ``clients`` is the part of
 # ``bytes`` that requests of clients cause.
 CROSSED: Final[Counter[str]] = Counter(bytes=0, clients=0)
+REASON: Final = 100  # most characters of another program's error in a message of ours
 PENDING_BYTES: Final = 8 * 1024 * 1024  # limit of outgoing bytes buffered while the server is unreachable
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Leave out what asyncio logs whenever a TLS connection of nats-py ends; it has no effect and no remedy."""
+    return "eof_received() has no effect when using ssl" not in str(record.msg)
 
 
 class Counted:
@@ -91,6 +97,7 @@ async def connect(
     }
     if ca:
         options["tls"] = client_context(ca)
+        logging.getLogger("asyncio").addFilter(_is_ours)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
     for attempt in itertools.count(1):
@@ -184,10 +191,12 @@ async def ask(connection: Nats, request: Request[R], timeout_s: float = 5.0, *, 
     try:
         reply = await connection.request(subject, data, timeout=timeout_s)
     except nats.errors.NoRespondersError:
-        raise NoAnswer(f"nobody answers to '{subject}': is that part of the fleet running?") from None
+        raise NoAnswer(f"nobody answers to '{subject}': is {subjects.answered_by(subject)} running?") from None
     except (TimeoutError, nats.errors.TimeoutError):
         doubt = ", and it may have been carried out" if request.changes else ""
-        raise NoAnswer(f"no answer to '{subject}' within {timeout_s:g} s{doubt}", changed=request.changes) from None
+        process = subjects.answered_by(subject)
+        text = f"no answer of {process} to '{subject}' within {timeout_s:g} s{doubt}"
+        raise NoAnswer(text, changed=request.changes) from None
     except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
         raise NoAnswer(f"'{subject}' cannot be asked: {error}") from None
     CROSSED["bytes"] += len(data) + len(reply.data)
@@ -246,8 +255,8 @@ async def _handled(message: Msg, kind: type[Request[Any]], handle: Callable[[Any
         raise
     except (nats.errors.Error, OSError, TimeoutError) as error:  # for example, a server is restarting
         log.warning("%s: %r", message.subject, error)
-        text = f"it cannot be done just now: {type(error).__name__} {error}"
-        raise Unreachable(text, changed=kind.changes) from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:REASON]
+        raise Unreachable(f"it cannot be done just now: {reason}", changed=kind.changes) from None
     except Exception as error:  # a fault of this process; the caller should not wait until its timeout
         log.exception("%s failed", message.subject)
         raise BadInput(f"'{message.subject}' failed: {type(error).__name__} {error}") from None
