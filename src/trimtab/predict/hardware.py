@@ -82,10 +82,8 @@ class Hardware:
     def from_json(cls, values: dict[str, Any]) -> Hardware:
         version = values.get("version")
         if version != VERSION:
-            raise BadInput(
-                f"this hardware profile is of version {version}, but must be of version {VERSION}: measure it again with "
-                "trimtab profile"
-            )
+            found = f"this hardware profile is of version {version}, but must be of version {VERSION}"
+            raise BadInput(f"{found}: measure it again with trimtab profile")
         known = {field.name for field in fields(cls)}
         given = {name: value for name, value in values.items() if name != "version"}
         for name in given.keys() - known:
