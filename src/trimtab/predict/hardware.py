@@ -83,7 +83,7 @@ class Hardware:
         version = values.get("version")
         if version != VERSION:
             found = f"this hardware profile is of version {version}, but must be of version {VERSION}"
-            raise BadInput(f"{found}: measure it again with trimtab profile")
+            raise BadInput(f"{found}: measure it again")
         known = {field.name for field in fields(cls)}
         given = {name: value for name, value in values.items() if name != "version"}
         for name in given.keys() - known:
