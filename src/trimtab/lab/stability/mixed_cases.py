@@ -75,12 +75,12 @@ def _topics_broker_dies(rng: np.random.Generator, name: str, about: str) -> Case
     return levelled(fleet(rng, name, about, ("topic",), events=events))
 
 
-@case("one topic, placed as a whole, has most of the load")
+@case("one topic, placed as a whole, has most of the load; half of all keys at one broker")
 def _giant_topic(rng: np.random.Generator, name: str, about: str) -> Case:
     base = fleet(rng, name, about, ("topic",))
     rate = base.rate.copy()
     rate[0] = 2.0 * rate[1:].sum()
-    return replace(base, rate=rate)
+    return skewed(rng, replace(base, rate=rate))
 
 
 @case("topics placed as a whole, by client and by link, a third each; half of all keys at one broker")
