@@ -121,8 +121,14 @@ class View:
 
     def load(self, placement: Rows | None = None) -> Load:
         """Data/s in and out of every broker's server, with this placement instead of the present one."""
+        if placement is None:
+            return self._present_load
         wire = self.data.wire(self.carriers(placement), len(self.brokers))
         return Load(wire.total + self.own + self._requests_at(placement), self.problem.speed)
+
+    @cached_property
+    def _present_load(self) -> Load:
+        return self.load(self.current)
 
     def messages(self, placement: Rows | None = None) -> Load:
         """Messages/s of topics in and out of every broker's server."""
@@ -190,7 +196,9 @@ class View:
         topic = np.concatenate([links.topic[shared], len(measured.topics) + np.arange(len(private), dtype=np.int32)])
         # A topic that one client subscribes to takes its rate twice, once in and once out.
         rate = np.concatenate([traffic.delivered, own[private] / 2.0])
-        names = [*measured.topics.ids, *(f"of {self.keys[row]}" for row in private.tolist())]
+        ids = measured.topics.ids
+        if len(private):
+            ids = Ids([*ids, *(f"of {self.keys[row]}" for row in private.tolist())], table="topics")
         others = {
             spec.name: np.concatenate([values, np.zeros(len(private))])
             for spec in columns_of(Topics)
@@ -198,7 +206,7 @@ class View:
             and (values := getattr(measured.topics, spec.name)) is not None
         }
         workload = Workload(
-            Topics(Ids(names, table="topics"), rate, **others), self._clients(), self._brokers(),
+            Topics(ids, rate, **others), self._clients(), self._brokers(),
             Links.subscriptions(topic.astype(np.int32), np.concatenate([self.owner[shared], private])),
         )  # fmt: skip
         return Problem(workload, "client", current=Placement("client", self.current))

@@ -15,7 +15,7 @@ smaller than publications. A topic that feeds the data cluster sends one more co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trimtab.model.workload import Floats, Rows, Workload
+
+DENSE: Final = 64  # longest table of marks, as a multiple of the numbers to be marked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +75,8 @@ class Traffic:
         row = np.flatnonzero(carried & ~self.publishes)
         topic, broker = self.topic[row], carrier[row]
         _add(outgoing, broker, self.delivered[topic] * self.weight[row])
-        wanted = np.unique(broker.astype(np.int64) * count + topic)  # pairs of broker and topic with z = 1
+        # Pairs of broker and topic with z = 1.
+        wanted = distinct(broker.astype(np.int64) * count + topic, brokers * count)
         _add(incoming, wanted // count, self.delivered[wanted % count])
         places = np.bincount(wanted % count, minlength=count)  # brokers with z = 1, by topic
 
@@ -99,7 +102,8 @@ class Traffic:
         row = np.flatnonzero(placed & ~self.publishes & whole[self.topic])
         _add(amount, owner[row], self.delivered[self.topic[row]] * self.weight[row])
         subscribed = np.flatnonzero((carrier != UNPLACED) & ~self.publishes)
-        wanted = np.unique(carrier[subscribed].astype(np.int64) * count + self.topic[subscribed])
+        brokers = int(carrier.max(initial=-1)) + 1
+        wanted = distinct(carrier[subscribed].astype(np.int64) * count + self.topic[subscribed], brokers * count)
         places = np.bincount(wanted % count, minlength=count)
         row = np.flatnonzero(placed & self.publishes)
         topic, share, relayed = self.topic[row], self.weight[row], self.relayed[self.topic[row]]
@@ -119,6 +123,15 @@ def weights(workload: Workload) -> Floats:
         return links.weight
     publishers = np.bincount(links.topic[links.role == PUB], minlength=len(workload.topics))
     return np.where(links.role == SUB, 1.0, 1.0 / np.maximum(publishers[links.topic], 1))
+
+
+def distinct(numbers: NDArray[np.int64], below: int) -> NDArray[np.int64]:
+    """The distinct numbers in order. Marks them in a table where that is not much longer than the list: O(n)."""
+    if below > DENSE * len(numbers):
+        return np.unique(numbers)
+    there = np.zeros(below, bool)
+    there[numbers] = True
+    return np.flatnonzero(there)
 
 
 def _add(total: Floats, row: Rows | NDArray[np.int64], amount: Floats) -> None:

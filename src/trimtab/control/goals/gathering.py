@@ -18,6 +18,7 @@ from trimtab.control.verdict import ENOUGH, spread_fell
 from trimtab.model.placement import UNPLACED
 from trimtab.place.knobs import knobs
 from trimtab.place.registry import full_name
+from trimtab.place.wire import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +89,8 @@ def scatter(view: View, placement: Rows | None = None) -> float:
     load = view.load(placement)
     data, carrier = view.data, view.carriers(placement)
     row = np.flatnonzero((carrier != UNPLACED) & ~data.publishes & ~view.whole[data.topic])
-    pairs = np.unique(carrier[row].astype(np.int64) * max(len(data.published), 1) + data.topic[row])
-    places = np.bincount(pairs % max(len(data.published), 1), minlength=len(data.published))
+    count = max(len(data.published), 1)
+    pairs = distinct(carrier[row].astype(np.int64) * count + data.topic[row], len(view.brokers) * count)
+    places = np.bincount(pairs % count, minlength=len(data.published))
     copies = float((data.delivered * np.maximum(places - 1, 0)).sum())
     return copies / load.total if load.total > 0.0 else 0.0
