@@ -38,7 +38,7 @@ def rebalance(
     apply: bool, policy: str | None, budget: float | None, assignments: tuple[str, ...], reason: str, wait: bool,
     home: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Show what the controller would move now, independent of its detectors. A dry run, unless --apply."""
+    """Show what the controller would move now, whatever its goals find. A dry run, unless --apply."""
 
     async def request_plan(operator: Operator) -> PlanReply:
         knobs = None
