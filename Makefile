@@ -26,8 +26,8 @@ demo: $(READY)  ## the main job: a fleet, Spark, people, trouble; make demo FAST
 test: $(READY)  ## all tests
 	@$(BIN)/python -m pytest
 
-quick: $(READY)  ## the pure tests: no server, no Spark, one to two minutes on two cores
-	@$(BIN)/python -m pytest -q -m "not live and not spark and not slow" --hypothesis-profile=quick
+quick: $(READY)  ## the pure tests: no server, no Spark, on all cores
+	@$(BIN)/python -m pytest -q -n auto -m "not live and not spark and not slow" --hypothesis-profile=quick
 
 check: $(READY)  ## style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -8,13 +8,17 @@ import sys
 from benchmarks import (
     balance,
     channels,
+    colocation,
     control,
     crowd,
+    elastic,
     fleet,
     homes,
     kills,
+    latency,
     links,
     nats_source,
+    nearness,
     pipeline,
     start,
     topics,
@@ -33,6 +37,10 @@ ALL = {
     "control": control.main,
     "balance": balance.main,
     "topics": topics.main,
+    "colocation": colocation.main,
+    "elastic": elastic.main,
+    "nearness": nearness.main,
+    "latency": latency.main,
 }
 
 

@@ -12,6 +12,7 @@ from trimtab.config import FILE, Config, load
 from trimtab.control.settings import Settings
 from trimtab.errors import BadInput
 from trimtab.fleet.broker.capacity import Capacity
+from trimtab.fleet.broker.network import NetworkSettings
 from trimtab.fleet.site.credentials import Tls
 
 
@@ -39,12 +40,19 @@ def refusal(folder, text):
 
 
 def test_what_a_broker_can_carry_may_be_said(folder):
-    (folder / FILE).write_text("[broker]\nbandwidth = 12.5e6\nposition = [47.07, 15.44]\n")
+    (folder / FILE).write_text("[broker]\nbandwidth = 12.5e6\nspeed = 0.5\nposition = [47.07, 15.44]\n")
 
     capacity = load().broker
 
-    assert capacity == Capacity(bandwidth=12.5e6, position=(47.07, 15.44))
+    assert capacity == Capacity(bandwidth=12.5e6, speed=0.5, position=(47.07, 15.44))
     assert capacity.about()["cores"] == os.cpu_count()
+    assert (capacity.about()["speed"], Capacity().about()["speed"]) == (0.5, 1.0)
+
+
+def test_the_model_of_coordinates_and_the_interval_of_probes_are_settings(folder):
+    (folder / FILE).write_text("[network]\nmodel = 'serf'\nprobe_s = 2\n")
+
+    assert load().network == NetworkSettings("serf", 2)
 
 
 def test_without_a_file_the_defaults_hold():
@@ -144,12 +152,15 @@ def test_a_file_that_cannot_be_read_is_refused(folder):
     [
         (
             "[place]\nheadroom = 1\n",
-            "trimtab.toml: there is no table [place]; known: [tls], [spark], [hub], [broker], [control]",
+            "trimtab.toml: there is no table [place]; known: [tls], [spark], [hub], [broker], [network], [control]",
         ),
-        ("tls = true\n", "trimtab.toml: there is no table [tls]; known: [tls], [spark], [hub], [broker], [control]"),
+        (
+            "tls = true\n",
+            "trimtab.toml: there is no table [tls]; known: [tls], [spark], [hub], [broker], [network], [control]",
+        ),
         (
             "[[tls]]\nenabled = true\n",
-            "trimtab.toml: there is no table [tls]; known: [tls], [spark], [hub], [broker], [control]",
+            "trimtab.toml: there is no table [tls]; known: [tls], [spark], [hub], [broker], [network], [control]",
         ),
         ("[tls]\nenable = true\n", "trimtab.toml: [tls] has no key 'enable'; known: enabled, ca, cert, key"),
         ("[tls]\nenabled = 1\n", "trimtab.toml: [tls] enabled = 1 must be true or false"),
@@ -168,6 +179,10 @@ def test_a_file_that_cannot_be_read_is_refused(folder):
         ("[broker]\ncores = true\n", "trimtab.toml: [broker] cores = True must be a number"),
         ("[broker]\nposition = [1]\n", "trimtab.toml: [broker] position = [1] must be [latitude, longitude]"),
         ("[broker]\nbandwidth = 0\n", "broker: bandwidth must be more than zero, or left out, but is 0"),
+        ("[network]\nmodel = 'vivaldi'\n", "network: model must be one of serf, robust, none, but is 'vivaldi'"),
+        ("[network]\nmodel = 1\n", "trimtab.toml: [network] model = 1 must be text"),
+        ("[network]\nprobe_s = 0\n", "network: probe_s must be from 0.05 seconds to an hour, but is 0"),
+        ("[network]\nprobe_s = '1s'\n", "trimtab.toml: [network] probe_s = '1s' must be a number of seconds"),
     ],
 )
 @pytest.mark.usefixtures("pems")

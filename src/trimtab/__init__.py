@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trimtab.errors import BadInput, TrimtabError, Unreachable
     from trimtab.fleet.sdk.client import connect
     from trimtab.model.folder import read_workload, write_workload
+    from trimtab.model.hardware import Hardware
     from trimtab.model.judgement import Judgement
     from trimtab.model.placement import Bound, Placement
     from trimtab.model.placement_file import read_placement, write_placement
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Workload
     from trimtab.place.judge import judge
     from trimtab.place.registry import policies, policy
+    from trimtab.predict.store import read_model
 
 __all__ = [
     "BadInput",
     "Bound",
+    "Hardware",
     "Judgement",
     "Placement",
     "Problem",
@@ -37,6 +40,7 @@ __all__ = [
     "judge",
     "policies",
     "policy",
+    "read_model",
     "read_placement",
     "read_workload",
     "write_placement",
@@ -47,6 +51,7 @@ __all__ = [
 _HOME = {
     "BadInput": "errors",
     "Bound": "model.placement",
+    "Hardware": "model.hardware",
     "Judgement": "model.judgement",
     "Placement": "model.placement",
     "Problem": "model.problem",
@@ -57,6 +62,7 @@ _HOME = {
     "judge": "place.judge",
     "policies": "place.registry",
     "policy": "place.registry",
+    "read_model": "predict.store",
     "read_placement": "model.placement_file",
     "read_workload": "model.folder",
     "write_placement": "model.placement_file",

@@ -18,12 +18,18 @@
     [broker]
     bandwidth = 12.5e6      # bytes/s that a broker carries, in and out; default: no limit
     cores = 4               # default: the cores of its machine
+    speed = 0.5             # of one core, relative to the hardware profile that predicts latencies; default: 1
     memory = 8e9            # bytes; default: the memory of its machine
     position = [47.07, 15.44]
+
+    [network]
+    model = "robust"        # of network coordinates: robust, serf or none
+    probe_s = 1.0           # interval at which a broker measures the round-trip time to another one
 
     [control]
     policy = "trim"         # see control/settings.py
     period_s = 5
+    model = "profile"       # folder of trimtab profile: predicts latencies; default: an unknown machine, no drift alarm
 
     [control.knobs]         # knobs of the policy; `trimtab policies NAME` lists them
     effort = 2.0
@@ -39,9 +45,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from trimtab.control.model_file import read_model
 from trimtab.control.settings import Settings
 from trimtab.errors import BadInput
 from trimtab.fleet.broker.capacity import Capacity
+from trimtab.fleet.broker.network import NetworkSettings
 from trimtab.fleet.hub.settings import HubSettings
 from trimtab.fleet.site.credentials import Tls
 from trimtab.place.knobs import typed
@@ -50,9 +58,11 @@ from trimtab.place.registry import full_name
 FILE: Final = "trimtab.toml"
 CONTROL: Final = tuple(column.name for column in fields(Settings))
 HUB: Final = tuple(column.name for column in fields(HubSettings))
+NETWORK: Final = tuple(column.name for column in fields(NetworkSettings))
 BROKER: Final = tuple(column.name for column in fields(Capacity))
 KNOWN: Final = {  # table -> its keys; empty: any key
-    "tls": ("enabled", "ca", "cert", "key"), "spark": (), "hub": HUB, "broker": BROKER, "control": CONTROL,
+    "tls": ("enabled", "ca", "cert", "key"), "spark": (), "hub": HUB, "broker": BROKER, "network": NETWORK,
+    "control": CONTROL,
 }  # fmt: skip
 
 
@@ -63,6 +73,8 @@ class Config:
     control: Settings = field(default_factory=Settings)
     broker: Capacity = field(default_factory=Capacity)
     hub: HubSettings = field(default_factory=HubSettings)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    model: Path | None = None  # what [control] model names: the same model with all that was learned
 
 
 def load() -> Config:
@@ -86,7 +98,12 @@ def load() -> Config:
     control = _control(path, content.get("control", {}))
     broker = _broker(path, content.get("broker", {}))
     hub = _hub(path, content.get("hub", {}))
-    return Config(_tls(path, content.get("tls", {})), _spark(path, content.get("spark", {})), control, broker, hub)
+    network = _network(path, content.get("network", {}))
+    model = content.get("control", {}).get("model")
+    return Config(
+        _tls(path, content.get("tls", {})), _spark(path, content.get("spark", {})), control, broker, hub, network,
+        None if model is None else path.parent / model,
+    )  # fmt: skip
 
 
 def _hub(path: Path, table: dict[str, Any]) -> HubSettings:
@@ -95,6 +112,14 @@ def _hub(path: Path, table: dict[str, Any]) -> HubSettings:
         if not isinstance(value, kind) or isinstance(value, bool):
             raise BadInput(f"{path}: [hub] {key} = {value!r} must be {rule}")
     return HubSettings(**table)
+
+
+def _network(path: Path, table: dict[str, Any]) -> NetworkSettings:
+    for key, value in table.items():
+        kind, rule = (str, "text") if key == "model" else ((int, float), "a number of seconds")
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise BadInput(f"{path}: [network] {key} = {value!r} must be {rule}")
+    return NetworkSettings(**table)
 
 
 def _broker(path: Path, table: dict[str, Any]) -> Capacity:
@@ -113,12 +138,14 @@ def _control(path: Path, table: dict[str, Any]) -> Settings:
     for key, value in table.items():
         if key == "knobs":
             continue
-        kind = (str, "text") if key == "policy" else ((int, float), "a number")
-        if not isinstance(value, kind[0]) or isinstance(value, bool):
+        kind: tuple[Any, str] = (str, "text") if key in ("policy", "model") else ((int, float), "a number")
+        kind = (bool, "true or false") if key == "thrift" else kind
+        if not isinstance(value, kind[0]) or (isinstance(value, bool) and key != "thrift"):
             raise BadInput(f"{path}: [control] {key} = {value!r} must be {kind[1]}")
         if key in ("patience", "seed") and not isinstance(value, int):
             raise BadInput(f"{path}: [control] {key} = {value!r} must be a whole number")
-    return Settings(**(table | {"knobs": knobs}))
+    model = read_model(path.parent / table["model"]) if "model" in table else {}
+    return Settings(**(table | {"knobs": knobs, "model": model}))
 
 
 def _knobs(path: Path, policy: Any, table: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def refused(done) -> str:
             "there is no policy 'link/trom'; did you mean 'link/trim'? known: link/gs",
         ),
         (("--family", "lonk", "--policy", "trim"), "there is no policy 'lonk/trim'"),
-        (("--policy", "trim"), "policy 'trim' needs its family: --family one of link, client, or FAMILY/trim"),
+        (("--policy", "trim"), "policy 'trim' needs its family: --family one of link, client, topic, or FAMILY/trim"),
         (("--family", "link", "--policy", "client/trim"), "policy 'client/trim' is not of family 'link'"),
         (("--family", "link", "--seed", "-1"), "Invalid value for '--seed': -1 is not in the range x>=0."),
         (("--family", "link", "--seed", "one"), "Invalid value for '--seed': 'one' is not a valid integer range."),

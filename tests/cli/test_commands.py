@@ -147,6 +147,7 @@ def test_every_command_has_help(trimtab, command):
 
     assert done.code == 0
     assert "Usage: trimtab" in done.out
+    assert "=None" not in done.out
 
 
 def test_a_dollar_sign_in_a_path_is_drawn_as_it_is(trimtab, tmp_path):

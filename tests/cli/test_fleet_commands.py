@@ -52,6 +52,30 @@ def test_topics_clients_and_brokers_are_tables_and_json(fleet, topic, trimtab):
     assert "b3" in trimtab("brokers", "--home", fleet.home).out
 
 
+def test_a_latency_bound_is_set_and_removed(fleet, topic, trimtab):
+    make(fleet, topic)
+
+    def bound():
+        listed = {row["topic"]: row for row in trimtab("topics", "--home", fleet.home, "--json").json}
+        return listed[topic]["latency_ms"]
+
+    done = trimtab("topic", "set", topic, "--latency", "1.5s", "--home", fleet.home)
+    assert done.out.splitlines()[0] == f"topic {topic}: p90 at most 1500 ms"
+    assert "it has no processor, so its latency is not predicted and nothing is moved for it" in done.out
+    assert bound() == 1500.0
+    for wrong in ("soon", "0ms", "-1s", "200"):
+        assert f"but this came: '{wrong}'" in refused(
+            trimtab("topic", "set", topic, "--latency", wrong, "--home", fleet.home)
+        )
+    assert "there is no topic 'nope'" in refused(
+        trimtab("topic", "set", "nope", "--latency", "1s", "--home", fleet.home)
+    )
+    assert bound() == 1500.0
+    done = trimtab("topic", "set", topic, "--latency", "none", "--home", fleet.home)
+    assert done.out == f"topic {topic} has no latency bound\n"
+    assert bound() is None
+
+
 def test_top_shows_a_number_of_rounds(fleet, trimtab):
     assert "brokers" in trimtab("top", "--home", fleet.home, "--rounds", 1).out
     lines = trimtab("top", "--home", fleet.home, "--rounds", 2, "--every", 0.2, "--json").out.splitlines()

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from trimtab.cli import topics as topics_command
+from trimtab.cli.topic import bound_ms
 from trimtab.fleet.operator.tables import link_rows, topic_rows
 from trimtab.fleet.protocol.admin_verbs import Entries, ListClients, ListCordons, ListLinks, ListTopics
 from trimtab.fleet.protocol.entries import Topic
@@ -191,3 +192,38 @@ def test_a_fleet_without_a_measurement_is_no_workload(fleet, trimtab, tmp_path):
     for words in ((), ("--live", "--from", tmp_path)):
         assert "needs either --from HISTORY or --live" in refused(trimtab("workload", "--out", out, *words))
     assert "--since and --until" in refused(trimtab("workload", "--live", "--since", 3, "--out", out))
+
+
+@pytest.mark.parametrize(("text", "ms"), [("200ms", 200.0), ("1.5 s", 1500.0), (".5MS", 0.5), ("none", None)])
+def test_a_bound_is_a_duration_or_none(text, ms):
+    assert bound_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "200", "0ms", "-5ms", "soon", "1m", "nan ms", "1e3ms", "5ms5"])
+def test_a_bound_that_is_no_duration_is_refused(trimtab, text):
+    assert "such as 200ms or 1.5s" in refused(trimtab("topic", "set", "cam", "--latency", text, "--home", "nowhere"))
+
+
+def test_a_bound_is_set_shown_and_removed(fleet, trimtab, topic):
+    async def create():
+        async with fleet.client("bounded") as client:
+            await client.create_topic(topic, latency_ms=1500)
+
+    asyncio.run(create())
+
+    def listed():
+        rows = trimtab("topics", "--home", fleet.home, "--json").json
+        return next(row["latency_ms"] for row in rows if row["topic"] == topic)
+
+    assert listed() == 1500.0
+    done = trimtab("topic", "set", topic, "--latency", "200ms", "--home", fleet.home)
+    assert (done.code, done.out.splitlines()[0]) == (0, f"topic {topic}: p90 at most 200 ms")
+    assert "it has no processor" in done.out
+    assert listed() == 200.0
+    assert re.search(rf"{topic}.*│ +200 ms │", trimtab("topics", "--home", fleet.home).out)
+    asyncio.run(create())  # the application starts again, with the bound that it was written with
+    assert listed() == 200.0
+    gone = trimtab("topic", "set", topic, "--latency", "none", "--home", fleet.home, "--json")
+    assert gone.json == {"topic": topic, "latency_ms": None, "predicted": False}
+    assert listed() is None
+    assert "there is no topic" in refused(trimtab("topic", "set", "absent.x", "--latency", "1s", "--home", fleet.home))

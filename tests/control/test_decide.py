@@ -20,12 +20,15 @@ from trimtab.control.verdict import worth_it
 from trimtab.control.view import View
 from trimtab.errors import BadInput, MissingColumn, UnknownName
 from trimtab.fleet.protocol import coding
-from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry
+from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, Topic
 from trimtab.fleet.protocol.plans import Levels, Plan, Question, Routed
 from trimtab.model.ids import Ids
 from trimtab.model.key import RoutingTable
+from trimtab.model.network import Network
 from trimtab.model.placement import UNPLACED
+from trimtab.model.rtts import Rtts
 from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
+from trimtab.observe.coordinates.coordinate import Coordinate
 from trimtab.observe.snapshot import Snapshot, Usage, unpack
 from trimtab.place.registry import policies
 
@@ -220,6 +223,64 @@ def test_what_the_registry_knows_of_brokers_and_clients_is_in_the_question():
     assert some.brokers.cores.tolist() == [2.0, 2.0]
     assert some.brokers.lon.tolist() == [2.0, 2.0]
     assert every.clients.lat.tolist() == [3.0, 3.0]
+
+
+def test_brokers_that_declare_a_speed_have_it_in_the_question():
+    brokers = {"b0": BrokerEntry([], cores=2.0, speed=0.5), "b1": BrokerEntry([], cores=2.0)}
+    like_the_profile = {name: BrokerEntry([], cores=2.0) for name in brokers}
+    snapshot = Snapshot(0.0, fleet([1, 1], 2))
+
+    states = (FleetState([], each, {}, {}, {}, {}) for each in (brokers, like_the_profile))
+    unequal, equal = (informed(snapshot, state).workload.brokers for state in states)
+
+    assert unequal.cpu_speed.tolist() == [0.5, 1.0]
+    assert equal.cpu_speed is None
+
+
+def test_clients_are_in_the_network_where_their_gateway_is():
+    measured = Snapshot(0.0, fleet([1, 1, 1], 3), gateway=np.array([1, -1, 2]), access_ms=np.array([4.0, np.nan, 1.0]))
+    coordinates = {"b0": Coordinate((0.0, 0.0), 1.0), "b1": Coordinate((3.0, 4.0), 2.0), "b2": Coordinate((1.0,), 2.0)}
+    state = FleetState([], {}, {}, {}, {}, {}, coordinates)
+
+    known = informed(measured, state).workload
+    rtt = Rtts([0], [0], [99.0])
+    network = Network.of(replace(known, rtt=rtt))
+
+    times = network.rtt_ms(np.arange(3), np.arange(3))
+    assert times[0].tolist()[:2] == [99.0, 2.0 + 4.0 + 2.0]
+    assert np.isnan(times[1:]).all()  # no gateway, and one of another dimension
+    assert np.isnan(times[:, 2]).all()
+
+
+@pytest.mark.parametrize("alive", [["b0", "b1", "b2"], ["b1"], ["b2", "b1", "new"]])
+def test_a_view_keeps_what_is_known_of_the_network_of_the_brokers_that_are_alive(alive):
+    names = {f"b{n}": Coordinate((10.0 * n,), 1.0) for n in range(3)}
+    load = replace(fleet([1, 1, 1], 3), rtt=Rtts([0, 2], [0, 1], [7.0, 8.0]))
+    snapshot = Snapshot(0.0, load, gateway=np.array([0, 1, 2]), access_ms=np.zeros(3))
+    measured = informed(snapshot, FleetState([], {}, {}, {}, {}, {}, names))
+    stored = unpack(measured.pack()).workload
+
+    view = View.of(measured, RoutingTable.of_homes({f"c{n}": "b1" for n in range(3)}), alive)
+
+    every = np.arange(3)
+    before = Network.of(measured.workload).rtt_ms(every, every)
+    assert np.array_equal(Network.of(stored).rtt_ms(every, every), before)
+    for workload in (view.workload, view.problem.workload):
+        rows = np.arange(len(view.brokers))
+        times = Network.of(workload).rtt_ms(every, rows)
+        for row, name in enumerate(view.brokers):
+            expected = before[:, int(name[1:])] if name in names else np.full(3, np.nan)
+            assert np.array_equal(times[:, row], expected, equal_nan=True)
+
+
+def test_bounds_of_the_registry_are_in_the_question_and_private_topics_have_none():
+    topics = {"t0": Topic("t0", "b0", latency_ms=200.0), "t1": Topic("t1", "b1")}
+    state = FleetState(["b0", "b1"], {}, topics, {}, {}, {})
+    measured = informed(Snapshot(0.0, fleet([1, 1], 2)), state)
+    view = View.of(measured, state.routing(), state.alive)
+
+    assert np.array_equal(view.workload.topics.latency_ms, [200.0, np.nan], equal_nan=True)
+    assert np.isnan(view.problem.workload.topics.latency_ms[2:]).all()
 
 
 @pytest.mark.parametrize("name", policies("client"))

@@ -29,12 +29,14 @@ from trimtab.fleet.protocol.admin_verbs import (
     GetStatus,
     ListBrokers,
     ListClients,
+    ListCordons,
     ListTopics,
     Pause,
     Rebalance,
     Resume,
     RollBack,
     StopPlan,
+    UncordonBroker,
 )
 from trimtab.fleet.protocol.streams import CONTROL
 
@@ -227,6 +229,33 @@ def test_a_broker_comes_is_filled_and_goes_again(controlled):
             assert "b4 is removed" in gone.output
             assert (await controlled.homes())["b4"] == 0
             assert "b4" not in (await controlled.aask(ListBrokers())).entries
+
+    asyncio.run(scenario())
+
+
+def test_rightsize_empties_the_brokers_that_are_not_needed(controlled):
+    async def scenario():
+        async with people(controlled):
+            await until(lambda: _level(controlled), 30.0)
+            await until(lambda: asyncio.to_thread(lambda: controlled.status().progress is None))
+            asked = await asyncio.to_thread(run, "rightsize", "--json", home=controlled.home)
+            answer = json.loads(asked.output)
+            assert (answer["brokers"], answer["in_use"], answer["needed"], answer["done"]) == (3, 3, 1, [])
+            assert asked.exit_code == 0
+            assert set((await controlled.homes()).values()) == {8}  # only asked
+
+            (kept,) = answer["kept"]
+            try:
+                done = await asyncio.to_thread(run, "rightsize", "--apply", home=controlled.home)
+                assert "the next 1 h needs 1 broker of 3; 3 in use now" in done.output
+                assert "no history yet: the present traffic, with a margin of 20%" in done.output
+                assert "no processed topic has a latency bound, so only the limits of brokers count" in done.output
+                assert all(f"emptied {name}" in done.output for name in answer["idle"])
+                assert await controlled.homes() == Counter({kept: CLIENTS})
+                assert set((await controlled.aask(ListCordons())).entries) == set(answer["idle"])
+            finally:
+                for name in (await controlled.aask(ListCordons())).entries:
+                    await controlled.aask(UncordonBroker(name))
 
     asyncio.run(scenario())
 

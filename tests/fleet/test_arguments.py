@@ -50,7 +50,9 @@ def test_what_is_neither_bytes_nor_text_is_no_message(data, sentence):
 
 
 @pytest.mark.parametrize(
-    "data", [b"abc", "abc", bytearray(b"abc"), memoryview(b"abc"), memoryview(b"a-b-c")[::2]], ids=repr
+    "data",
+    [b"abc", "abc", bytearray(b"abc"), memoryview(b"abc"), memoryview(b"a-b-c")[::2]],
+    ids=["bytes", "str", "bytearray", "memoryview", "every second byte"],
 )
 def test_bytes_and_whatever_is_like_them_are_messages(data):
     assert arguments.payload(data) == b"abc"

@@ -456,6 +456,27 @@ def test_a_topic_whose_broker_dies_while_it_hands_over_is_served_by_the_target(o
     asyncio.run(scenario())
 
 
+def test_flush_does_not_return_while_a_broker_is_away(own_fleet):
+    async def scenario():
+        async with own_fleet.client("p", "b2") as publisher:
+            await publisher.create_topic("a", broker="b1")
+            await publisher.publish("a", "before")
+            await publisher.flush()
+            await asyncio.to_thread(own_fleet.do, own_fleet.launch.end_broker("b1", kill=True))
+            await until(lambda: not publisher._wires.get("b1").nats.is_connected)
+            await publisher.publish("a", "meanwhile")
+
+            with pytest.raises(Unreachable, match=r"not every broker has confirmed all messages within 0.5 s"):
+                await publisher.flush(0.5)
+
+            await asyncio.to_thread(own_fleet.do, own_fleet.launch.start_broker("b1"))
+            await publisher.flush(30.0)
+            with pytest.raises(BadInput, match="a timeout is a number of seconds above 0, but this came: 0"):
+                await publisher.flush(0)
+
+    asyncio.run(scenario())
+
+
 def test_tls_is_on_everywhere_when_asked_for(tmp_path, nats_server):
     running = RunningFleet(tmp_path / "home", brokers=("b1", "b2"), tls=True)
     try:

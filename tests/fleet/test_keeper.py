@@ -8,16 +8,18 @@ import pytest
 from nats.js.errors import NotFoundError
 
 from helpers.keeper import Connection, keeper_of
-from trimtab.errors import BadInput, Moving, Unreachable
+from trimtab.errors import BadInput, BadKnob, Moving, UnknownName, Unreachable
 from trimtab.fleet.hub import keeper as keeper_module
 from trimtab.fleet.hub.keeper import Keeper
 from trimtab.fleet.operator.tables import topic_rows
 from trimtab.fleet.protocol import coding, subjects
-from trimtab.fleet.protocol.admin_verbs import ForgetBroker, ListBrokers, PlacedLink, PlaceLinks
+from trimtab.fleet.protocol.admin_verbs import ForgetBroker, ListBrokers, PlacedLink, PlaceLinks, SetTopic
 from trimtab.fleet.protocol.entries import LinkEntry, Topic, read_entry, write_entry
+from trimtab.fleet.protocol.hub_verbs import CreateTopic, ReportCoordinate
 from trimtab.fleet.protocol.registry import entry_name, topic_entry
 from trimtab.migrate.move import Refused, Succeeded
 from trimtab.model.key import Key
+from trimtab.observe.coordinates.coordinate import Coordinate
 from trimtab.observe.report import BrokerReport, TopicReport
 
 
@@ -227,5 +229,45 @@ def test_a_broker_with_keys_is_not_forgotten():
         await keeper._operators._place_links(PlaceLinks([PlacedLink("ann", "bus", "")]))
         await keeper._operators._forget(ForgetBroker("b1"))
         assert sorted(keeper.registry.brokers()) == ["b2"]
+
+    asyncio.run(scenario())
+
+
+def test_a_coordinate_is_stored_if_it_can_be_right_and_forgotten_with_its_broker():
+    async def scenario():
+        keeper = keeper_of("b1", "b2")
+        report, here = keeper._operators._coordinate, Coordinate((1.0, 2.0), 0.5)
+        await report(ReportCoordinate("b1", here))
+        assert keeper.registry.coordinates() == {"b1": here}
+        revision = keeper.registry.revision
+        await report(ReportCoordinate("b1", here))
+        assert keeper.registry.revision == revision
+        for wrong in (Coordinate((1e9, 0.0), 0.5), Coordinate((1.0,), -1.0), Coordinate((1.0,) * 99, 1.0)):
+            with pytest.raises(BadInput, match="broker 'b1' reports a coordinate that cannot be right"):
+                await report(ReportCoordinate("b1", wrong))
+        with pytest.raises(UnknownName, match="no broker 'b7'"):
+            await report(ReportCoordinate("b7", here))
+        assert (await keeper._operators._brokers(ListBrokers())).coordinates == {"b1": here}
+        await keeper._operators._forget(ForgetBroker("b1"))
+        assert keeper.registry.coordinates() == {}
+
+    asyncio.run(scenario())
+
+
+def test_a_bound_is_changed_without_anything_else_and_a_bad_one_is_refused():
+    async def scenario():
+        keeper = keeper_of("b1")
+        await keeper.write(topic_entry("cam"), Topic("cam", "b1", spool=5))
+        await keeper._operators._set_topic(SetTopic("cam", 200.0))
+        bounded = keeper.registry.topic("cam")
+        assert bounded == Topic("cam", "b1", spool=5, latency_ms=200.0)
+        again = await keeper._creation.create(CreateTopic(Topic("cam", "", spool=5), None))
+        assert (again.created, keeper.registry.topic("cam")) == (False, bounded)
+        with pytest.raises(BadKnob, match="latency_ms"):
+            await keeper._operators._set_topic(SetTopic("cam", -1.0))
+        with pytest.raises(UnknownName, match="cams"):
+            await keeper._operators._set_topic(SetTopic("cams", 1.0))
+        await keeper._operators._set_topic(SetTopic("cam", None))
+        assert keeper.registry.topic("cam").latency_ms is None
 
     asyncio.run(scenario())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,12 +97,27 @@ def test_only_a_topic_that_is_placed_as_a_whole_has_something_to_hand_over(setti
     assert Topic("cam", "b1", **settings).stateful is stateful
 
 
-def test_settings_are_all_but_where_it_is():
-    one, other = Topic("cam", "b1", spool=5), Topic("cam", "b2", spool=5)
+def test_settings_are_all_but_where_it_is_and_its_bound():
+    one, other = Topic("cam", "b1", spool=5), Topic("cam", "b2", spool=5, latency_ms=200.0)
 
     assert one.settings() == other.settings()
-    assert "broker" not in one.settings()
+    assert not {"broker", "latency_ms"} & one.settings().keys()
     assert Topic(broker="b1", **one.settings()) == one
+
+
+def test_a_bound_is_kept_in_the_entry_and_an_older_entry_has_none():
+    bounded = Topic("cam", "b1", latency_ms=200.0)
+
+    assert read_entry("topic.cam", write_entry(bounded)) == bounded
+    assert bounded.placed_at("b2").latency_ms == 200.0
+    older = b'{"broker":"b1","unit":"topic","processor":"","spool":5,"limit_ms":1000.0,"persistent":false,"replicas":1}'
+    assert read_entry("topic.cam", older).latency_ms is None
+
+
+@pytest.mark.parametrize("bound", [0.0, -5, math.nan, math.inf, 3_600_001, True, "200ms"])
+def test_a_bound_is_more_than_nothing_and_at_most_an_hour(bound):
+    with pytest.raises(BadKnob, match="latency_ms"):
+        Topic("cam", "b1", latency_ms=bound)
 
 
 # Routes.
@@ -379,7 +396,8 @@ def test_the_links_of_a_key_move_with_it(key, links):
         (
             "topic.cam.7",
             Topic("cam.7", "b1", spool=5),
-            b'{"broker":"b1","unit":"topic","processor":"","spool":5,"limit_ms":1000.0,"persistent":false,"replicas":1}',
+            b'{"broker":"b1","unit":"topic","processor":"","spool":5,"limit_ms":1000.0,"persistent":false,'
+            b'"replicas":1,"latency_ms":null}',
         ),
         ("client.taxi", ClientEntry("b1", (47.0, 15.5)), b'{"home":"b1","position":[47.0,15.5],"returns":true}'),
         ("link.taxi.cam.7", LinkEntry(""), b'{"broker":""}'),

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
+from trimtab.model.coordinates import Coordinates
 from trimtab.model.ids import Ids
+from trimtab.model.rtts import Rtts
 from trimtab.model.workload import PUB, SUB, Brokers, Clients, Links, Topics, Workload
 
 if TYPE_CHECKING:
@@ -18,8 +20,11 @@ whole = st.integers(0, 12).map(float)
 real = st.floats(0.0, 12.0, allow_subnormal=False)
 
 
-def workload(rate, bandwidth, subscriptions, clients=None, publications=()) -> Workload:
-    """A workload from plain lists; ``subscriptions`` and ``publications`` are (topic, client) pairs."""
+def workload(rate, bandwidth, subscriptions, clients=None, publications=(), network=0) -> Workload:
+    """A workload from plain lists; ``subscriptions`` and ``publications`` are (topic, client) pairs.
+
+    ``network`` is the dimension of its network coordinates, of which some are unknown; 0: none.
+    """
     pairs = [*subscriptions, *publications]
     role = [SUB] * len(subscriptions) + [PUB] * len(publications)
     count = clients if clients is not None else max((c for _, c in pairs), default=-1) + 1
@@ -27,17 +32,37 @@ def workload(rate, bandwidth, subscriptions, clients=None, publications=()) -> W
     draw = np.random.default_rng(len(pairs) * 100 + len(rate) * 10 + len(bandwidth))
     place, site = draw.uniform(0, 25, (2, count)), draw.uniform(0, 25, (2, len(bandwidth)))
     limit = {"storage": draw.integers(0, 20, len(bandwidth)), "compute": draw.integers(0, 40, len(bandwidth))}
+    spool = draw.integers(0, 9, len(rate))
+    processing, bound = draw.choice([0.0, 5.0, 20.0, 40.0], len(rate)), draw.choice([300.0, 1000.0, np.nan], len(rate))
+    table = {size: coordinates(draw, size, network) if network else None for size in {count, len(bandwidth)}}
     return Workload(
-        Topics(Ids.numbered("t", len(rate)), rate, spool=draw.integers(0, 9, len(rate))),
-        Clients(Ids.numbered("c", count), x_km=place[0], y_km=place[1]),
-        Brokers(Ids.numbered("b", len(bandwidth)), bandwidth, x_km=site[0], y_km=site[1], **limit),
+        Topics(Ids.numbered("t", len(rate)), rate, spool=spool, processing_ms=processing, latency_ms=bound),
+        Clients(Ids.numbered("c", count), x_km=place[0], y_km=place[1], coordinate=table[count]),
+        Brokers(Ids.numbered("b", len(bandwidth)), bandwidth, x_km=site[0], y_km=site[1],
+                coordinate=table[len(bandwidth)], **limit),
         Links(topic, client, np.array(role, np.int8)),
-    )
+        measured(draw, count, len(bandwidth)) if network > 1 else None,
+    )  # fmt: skip
+
+
+def coordinates(draw: np.random.Generator, nodes: int, dimensions: int) -> Coordinates:
+    """Latencies of up to some hundred ms; one node in eight is unknown."""
+    point, height = draw.normal(0, 150, (nodes, dimensions)), draw.exponential(20, nodes)
+    unknown = draw.random(nodes) < 1 / 8
+    point[unknown], height[unknown] = np.nan, np.nan
+    return Coordinates(point, height)
+
+
+def measured(draw: np.random.Generator, clients: int, brokers: int) -> Rtts:
+    """About one pair in four."""
+    times = draw.exponential(100, (clients, brokers))
+    return Rtts.matrix(np.where(draw.random((clients, brokers)) < 1 / 4, times, np.nan))
 
 
 @st.composite
 def workloads(draw, topics=6, clients=5, brokers=4) -> Workload:
-    """Small and odd: rates and bandwidths may be zero, whole or real, brokers unequal, some links publish."""
+    """Small and odd: rates and bandwidths may be zero, whole or real, brokers unequal, some links publish, some clients
+    and brokers have network coordinates and measured round-trip times."""
     number = draw(st.sampled_from([whole, real]))
     rate = draw(st.lists(number, min_size=0, max_size=topics))
     bandwidth = draw(st.lists(number.map(lambda b: 4 * b), min_size=0, max_size=brokers))
@@ -45,7 +70,7 @@ def workloads(draw, topics=6, clients=5, brokers=4) -> Workload:
     pairs = st.tuples(st.integers(0, max(len(rate) - 1, 0)), st.integers(0, many - 1))
     subscriptions = draw(st.lists(pairs, unique=True, max_size=20)) if rate else []
     publications = draw(st.lists(pairs, unique=True, max_size=4)) if rate else []
-    return workload(rate, bandwidth, subscriptions, many, publications)
+    return workload(rate, bandwidth, subscriptions, many, publications, draw(st.sampled_from([0, 1, 3])))
 
 
 def levels(problem: Problem, home) -> float:

@@ -21,6 +21,14 @@ def averaged(rates, average_s=20.0, seconds=HALF_S):
     return seen
 
 
+def test_the_recent_average_follows_a_change_within_ten_seconds():
+    averages = Averages(20.0, rows=1)
+    for rate in [100.0] * 40 + [150.0] * 4:
+        averages.add(np.array([[rate * HALF_S]]), HALF_S)
+
+    assert averages.recent[0] == pytest.approx(150.0, rel=0.06)
+
+
 def test_a_steady_rate_is_its_average_from_the_beginning():
     assert averaged([100.0] * 50) == pytest.approx([100.0] * 50)
 

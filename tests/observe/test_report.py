@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.observe.histogram import Histogram
-from trimtab.observe.report import BrokerReport, TopicReport
+from trimtab.observe.report import BrokerReport, ClientPosition, TopicReport
 
 COUNTS = [name for name in TopicReport.__struct_fields__ if name not in ("busy_s", "latency")]
 count = st.integers(0, 10**9)
@@ -153,11 +153,15 @@ def test_lists_of_clients_go_out_in_parts_too():
     links = {f"c{number}": {"gps": ["pub"]} for number in range(1_100)}
     published = {f"c{number}": {"gps": number} for number in range(1_300)}
     stock = {f"t{number}": number for number in range(501)}
-    report = BrokerReport("b1", 100.0, 1.0, links=links, published=published, stock_subscriptions=stock)
+    positions = {f"c{number}": ClientPosition("b1", float(number)) for number in range(1_001)}
+    report = BrokerReport(
+        "b1", 100.0, 1.0, links=links, published=published, stock_subscriptions=stock, positions=positions
+    )
 
     parts = list(report.parts())
 
-    for name, whole in (("links", links), ("published", published), ("stock_subscriptions", stock)):
+    lists = {"links": links, "published": published, "stock_subscriptions": stock, "positions": positions}
+    for name, whole in lists.items():
         assert {key: value for part in parts for key, value in getattr(part, name).items()} == whole
         assert max(len(getattr(part, name)) for part in parts) == 500
     assert len(parts) == 3

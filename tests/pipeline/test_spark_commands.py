@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from trimtab.cli.main import trimtab as commands
 from trimtab.fleet.site.credentials import Fleet
-from trimtab.pipeline import hub, telemetry
+from trimtab.model.folder import write_workload
+from trimtab.model.ids import Ids
+from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
+from trimtab.pipeline import history, hub, telemetry
 from trimtab.pipeline.manifest import load
 
 pytestmark = pytest.mark.timeout(240)
@@ -72,6 +76,38 @@ def test_a_workload_is_summed_up(kept, tmp_path):
 
     assert re.search(r"links +│ +1 │", shown)
     assert "3 rows of history over 3 s" in shown
+
+
+def test_rates_of_topics_in_windows_say_where_nothing_was_measured(spark, kept):
+    rows = [(float(s), 1.0, "b1", "cars", 4, 1, 0, 0, 0, 0.0, {}, 0, 0) for s in (9, 10, 11, 12)]
+    spark.createDataFrame(rows, telemetry.TABLES["topics"]).write.parquet(str(kept / "topics" / "at-2"))
+    alive = [(float(s), 1.0, "b1", 0.5, 1, 1, 0, 0, 0, 0, 0, 0) for s in (4, 5, 9, 10, 11, 12)]
+    spark.createDataFrame(alive, telemetry.TABLES["brokers"]).write.parquet(str(kept / "brokers" / "at-2"))
+
+    names, rates = history.topic_rates(spark, kept, 2.0, 0.0)
+
+    assert names == ("cars",)
+    assert rates[0].tolist()[:2] == [5.0, 10.0]  # from second 0 and 2
+    assert rates[0, 2] == 0.0  # measured, without messages
+    assert np.isnan(rates[0, 3])
+    assert rates[0, 4:].tolist() == [2.0, 4.0] or rates[0, 4:].tolist() == [2.0, 4.0, 2.0]
+
+
+def test_rightsize_learns_from_history(kept, tmp_path):
+    world = tmp_path / "city"
+    write_workload(
+        Workload(
+            Topics(Ids(["cars"]), np.full(1, 10.0), processing_ms=np.full(1, 5.0), latency_ms=np.full(1, 200.0)),
+            Clients(Ids(["taxi"])), Brokers(Ids(["b1", "b2"])),
+            Links.subscriptions(np.zeros(1, np.int32), np.zeros(1, np.int32)),
+        ),
+        world,
+    )  # fmt: skip
+
+    shown = run("rightsize", world, "--from", kept, "--hours", 0.003)
+
+    assert "needs 1 broker of 2" in shown or "need 1 broker of 2" in shown
+    assert "windows of 1 s" in shown
 
 
 def test_a_channel_is_explained(manifest):

@@ -16,7 +16,7 @@ from trimtab.errors import BadInput
 from trimtab.fleet.protocol import coding
 from trimtab.model.folder import read_workload
 from trimtab.observe.histogram import Histogram
-from trimtab.observe.report import BrokerReport, TopicReport
+from trimtab.observe.report import BrokerReport, ClientPosition, TopicReport
 from trimtab.observe.schema import spark_ddl
 from trimtab.pipeline import feeds, history, telemetry
 from trimtab.pipeline.averages import TopicAverages
@@ -102,6 +102,17 @@ def test_who_published_how_much_and_what_stock_clients_listen_to(spark, reports)
     }
 
 
+def test_the_newest_position_of_a_client_counts(spark):
+    """A client that has changed its home is in the lists of two brokers."""
+    early = BrokerReport("b1", 100.0, 1.0, positions={"ann": ClientPosition("b1", 2.0, {"b1": 2.0, "b2": 9.0})})
+    late = BrokerReport("b2", 105.0, 1.0, positions={"ann": ClientPosition("b2", 1.5), "bob": ClientPosition("b1", 0)})
+    said = telemetry.reports(messages(spark, encoded([late, early, BrokerReport("b3", 106.0, 1.0)])))
+
+    rows = {row.client: (row.gateway, row.access_ms, row.rtts) for row in telemetry.positions(said).collect()}
+
+    assert rows == {"ann": ("b2", 1.5, None), "bob": ("b1", 0.0, None)}
+
+
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(reports=st.lists(broker_reports(), max_size=5, unique_by=lambda each: (each.broker, each.at)))
 def test_reports_become_rows_that_add_up(spark, reports):
@@ -184,6 +195,9 @@ def test_averages_are_brought_up_to_date_by_what_is_new(spark):
         kept.add(telemetry.halves(fresh, now - 2.0).toArrow(), now - 2.0, float(now))
 
     found = {row["topic"]: row for row in kept.rates().to_pylist()}
+    recent = {name: row.pop("recent") for name, row in found.items()}
+    assert recent["steady"] == pytest.approx(40.0)
+    assert recent["over"] < 0.1 * found["over"]["rate"]  # twenty seconds ago: the average does not know it yet
     rates = {"rate": 40.0, "size_bytes": 10.0, "processing_ms": 5.0, "out_rate": 4.0, "out_bytes": 20.0, "relayed": 1.0}
     assert found["steady"] == pytest.approx({"topic": "steady", **rates})
     plain = {"rate": 30.0, "size_bytes": 3.0, "processing_ms": 0.0, "out_bytes": 0.0, "relayed": 0.0}

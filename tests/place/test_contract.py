@@ -7,9 +7,10 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 
 from helpers.strategies import workload, workloads
+from trimtab.errors import MissingColumn
 from trimtab.model.placement import UNPLACED
 from trimtab.model.problem import Problem
 from trimtab.place.judge import judge
@@ -18,32 +19,48 @@ from trimtab.place.registry import FAMILIES, POLICIES, find_family, policy, poli
 each_policy = pytest.mark.parametrize("name", POLICIES)
 
 
+NEED_COORDINATES = ("topic/centroid", "topic/all-pairs")
+
+
 def problem_for(name, load) -> Problem:
-    return Problem(load, find_family(name.split("/")[0]).unit)
+    """The problem; a policy that goes by network coordinates refuses a workload without them."""
+    problem = Problem(load, find_family(name.split("/")[0]).unit)
+    if name in NEED_COORDINATES and load.clients.coordinate is None:
+        with pytest.raises(MissingColumn, match="has no column 'coordinate'"):
+            policy(name).place(problem)
+        reject()
+    return problem
 
 
-EDGE_CASES = {
-    "no topics": workload([], [5, 5], [], clients=1),
-    "no brokers": workload([1, 2], [], [(0, 0), (1, 0)]),
-    "no links": workload([1, 2], [5], [], clients=1),
-    "only publishers": workload([1, 2], [5], [], clients=1, publications=[(0, 0)]),
-    "one broker": workload([3, 1], [9], [(0, 0), (0, 1), (1, 0), (1, 1)]),
-    "zero capacity": workload([3, 1], [0, 0], [(0, 0), (1, 1)]),
-    "zero capacity and zero rates": workload([0, 0], [0, 0], [(0, 0), (1, 1)]),
-    "zero rates": workload([0, 0, 4], [9, 2], [(0, 0), (1, 1), (2, 0), (2, 1)]),
-    "more brokers than links": workload([3, 1], [9] * 12, [(0, 0), (1, 1)]),
-    "huge rates": workload([3e150, 1e151], [9e151, 2e150], [(0, 0), (0, 1), (1, 0), (1, 1)]),
-    "rates of every size": workload([1e-9, 1, 1e9], [3e9, 2.5], [(k, c) for k in range(3) for c in range(3)]),
-    "nothing fits": workload([7, 8], [13, 5], [(0, 0), (1, 1), (1, 0)]),
-    "a topic larger than any broker": workload([1.0], [4, 5, 3], [(0, c) for c in range(20)]),
-    "a tenth does not add up": workload([0.1], [0.3], [(0, 0), (0, 1), (0, 2)]),
+EDGE_CASES = {  # arguments of ``workload``
+    "no topics": ([], [5, 5], [], 1),
+    "no brokers": ([1, 2], [], [(0, 0), (1, 0)]),
+    "no links": ([1, 2], [5], [], 1),
+    "only publishers": ([1, 2], [5], [], 1, [(0, 0)]),
+    "one broker": ([3, 1], [9], [(0, 0), (0, 1), (1, 0), (1, 1)]),
+    "zero capacity": ([3, 1], [0, 0], [(0, 0), (1, 1)]),
+    "zero capacity and zero rates": ([0, 0], [0, 0], [(0, 0), (1, 1)]),
+    "zero rates": ([0, 0, 4], [9, 2], [(0, 0), (1, 1), (2, 0), (2, 1)]),
+    "more brokers than links": ([3, 1], [9] * 12, [(0, 0), (1, 1)]),
+    "huge rates": ([3e150, 1e151], [9e151, 2e150], [(0, 0), (0, 1), (1, 0), (1, 1)]),
+    "rates of every size": ([1e-9, 1, 1e9], [3e9, 2.5], [(k, c) for k in range(3) for c in range(3)]),
+    "nothing fits": ([7, 8], [13, 5], [(0, 0), (1, 1), (1, 0)]),
+    "a topic larger than any broker": ([1.0], [4, 5, 3], [(0, c) for c in range(20)]),
+    "a tenth does not add up": ([0.1], [0.3], [(0, 0), (0, 1), (0, 2)]),
 }
+
+
+def edge_case(case, network):
+    return workload(*EDGE_CASES[case], network=network)
 
 
 @each_policy
 @pytest.mark.parametrize("case", EDGE_CASES)
-def test_edge_cases_are_answered_within_every_limit(name, case):
-    problem = problem_for(name, EDGE_CASES[case])
+@pytest.mark.parametrize("network", [0, 3])
+def test_edge_cases_are_answered_within_every_limit(name, case, network):
+    if name in NEED_COORDINATES and not network:
+        return
+    problem = problem_for(name, edge_case(case, network))
 
     check(name, problem, policy(name).place(problem))
 

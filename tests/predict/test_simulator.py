@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.errors import BadInput
-from trimtab.predict.hardware import PAPER, PROFILES, Hardware
+from trimtab.model.hardware import PAPER, PROFILES, Hardware
 from trimtab.predict.simulator import Hosted, _process, latencies, simulate
 
 STILL = Hardware("still", drift=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trimtab.predict.hardware import PAPER
+from trimtab.model.hardware import PAPER
 from trimtab.predict.queueing import Queueing
 from trimtab.predict.sets import Sets
 from trimtab.predict.simulator import Hosted, simulate

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from trimtab.cli import output
+from trimtab.cli.numbers import Number
 from trimtab.cli.packed import packed
 from trimtab.fleet import tasks
 
 if TYPE_CHECKING:
-    from trimtab.fleet.broker.capacity import Capacity
+    from trimtab.config import Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Limits:
 
     bandwidth: float | None
     cores: float | None
+    speed: float | None
     memory: float | None
     position: tuple[float, float] | None
 
@@ -44,10 +46,21 @@ class Limits:
 @click.option("--area", default="area", show_default=True, help="Brokers of one area reach each other directly.")
 @click.option("--stores", type=click.Choice(["1", "3", "5"]), default="1", show_default=True,
               help="Servers that store persistent topics.")  # fmt: skip
-@click.option("--bandwidth", type=float, metavar="BYTES/S", help="Limit of data in and out [default: none].")
-@click.option("--cores", type=float, metavar="N", help="Cores that it may use [default: all of the machine].")
-@click.option("--memory", type=float, metavar="BYTES", help="Memory that it may use [default: all of the machine].")
-@click.option("--position", type=(float, float), metavar="LAT LON", help="Its position, in degrees.")
+@click.option(
+    "--bandwidth", type=Number(infinite=True), metavar="BYTES/S", help="Limit of data in and out [default: none]."
+)
+@click.option(
+    "--cores", type=Number(infinite=True), metavar="N", help="Cores that it may use [default: all of the machine]."
+)
+@click.option("--speed", type=Number(infinite=True), metavar="FACTOR",
+              help="Speed of one of its cores, relative to the hardware profile [default: 1].")  # fmt: skip
+@click.option(
+    "--memory",
+    type=Number(infinite=True),
+    metavar="BYTES",
+    help="Memory that it may use [default: all of the machine].",
+)
+@click.option("--position", type=(Number(), Number()), metavar="LAT LON", help="Its position, in degrees.")
 @click.option("--home", type=click.Path(file_okay=False), help="Its folder [default: the fleet file's folder].")
 @output.json_option
 @packed("door", Door)
@@ -62,18 +75,20 @@ def broker(
     from trimtab.config import load
 
     options = {name: value for name, value in asdict(limits).items() if value is not None}
-    capacity = replace(load().broker, **options)
-    tasks.run(_broker(name, Path(join), door, area, int(stores), capacity, home, as_json))
+    config = load()
+    config = replace(config, broker=replace(config.broker, **options))
+    tasks.run(_broker(name, Path(join), door, area, int(stores), config, home, as_json))
 
 
 async def _broker(
-    name: str, join: Path, door: Door, area: str, stores: int, capacity: Capacity, home: str | None, as_json: bool
+    name: str, join: Path, door: Door, area: str, stores: int, config: Config, home: str | None, as_json: bool
 ) -> None:  # fmt: skip
     from trimtab.cli.up import report_restart, show, stop_signal
     from trimtab.fleet.site.launch import Launch
 
     folder = Path(home) if home else join.parent
-    async with Launch(folder, host=door.listen, area=area, on_restart=report_restart, capacity=capacity) as launch:
+    async with Launch(folder, host=door.listen, area=area, on_restart=report_restart, capacity=config.broker) as launch:
+        launch.network = config.network
         launch.join(join)
         await launch.start_broker(name, port=door.port, mqtt_port=door.mqtt_port, stores=stores)
         await launch.ready([name])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from trimtab.cli import output
+from trimtab.cli.model_options import ModelOptions, model_options
 from trimtab.cli.policy_options import PolicyOptions, policy_options, setting
 from trimtab.lab.comparison import Comparison
 from trimtab.lab.comparison import compare as run
@@ -24,16 +26,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("workload", type=click.Path())
-@click.option("--family", required=True, help="The question: link or client.")
+@click.option("--family", required=True, help="The question: link, client or topic.")
 @click.option("--policies", help="Names separated by commas [default: all of the family].")
 @policy_options(10.0)
 @click.option("--plot", callback=output.plot_path, metavar="FILE", help="Plot of the comparison: .png, .svg or .pdf.")
 @output.json_option
+@model_options
 def compare(
     workload: str,
     family: str,
     policies: str | None,
     options: PolicyOptions,
+    latency: ModelOptions,
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -41,15 +45,22 @@ def compare(
     unit = find_family(family).unit
     names = [output.named_policy(family, p.strip()) for p in policies.split(",")] if policies else policies_of(family)
     knobs = options.knobs(family, names)
-    problem = output.problem_of(workload, unit, options.current)
+    chosen = latency.chosen_for(knobs)
+    problem = output.problem_of(workload, unit, options.current, chosen.hardware, options.leg)
+    knobs = {name: {**own, "model": chosen.model} for name, own in knobs.items()}
     comparison = run_with_progress(problem, knobs, options.time_limit_s, quiet=as_json)
+    simulated = any(answer.judgement.latency is not None for answer in comparison.answers)
     if plot is not None:
         draw(comparison, workload, plot)
     if as_json:
         fields = {"workload": workload, "family": family, "plot": str(plot) if plot else None}
-        output.print_json(fields | comparison.as_json())
+        output.print_json(fields | comparison.as_json() | (chosen.as_json() if simulated else {}))
     else:
         print_comparison(comparison, f"{comparison.question}: {workload}")
+        for name, value in chosen.rows() if simulated else []:
+            click.echo(f"{name}: {value}")
+        if simulated and chosen.hint:
+            click.echo(chosen.hint)
         if plot is not None:
             click.echo(f"plot: {plot}")
 
@@ -76,7 +87,11 @@ def draw(comparison: Comparison, title: str, path: Path) -> None:
 
 def print_comparison(comparison: Comparison, title: str) -> None:
     best = comparison.bound
-    show = {"received": _link_cells, "max_load": _load_cells, "delay": _delay_cells}[best.figure]
+    cells = {
+        "received": _link_cells, "max_load": _load_cells, "delay": _delay_cells, "brokers_used": _topic_cells,
+        "violating_pairs": _near_cells,
+    }  # fmt: skip
+    show = cells[best.figure]
     rows = [
         {"policy": answer.policy, **show(answer, best), "took": output.seconds(answer.seconds)}
         for answer in comparison.answers
@@ -133,5 +148,42 @@ def _delay_cells(answer: Answer, best: Bound) -> dict[str, str]:
     }
 
 
+def _topic_cells(answer: Answer, best: Bound) -> dict[str, str]:
+    judgement, latency = answer.judgement, answer.judgement.latency
+    assert latency is not None
+    p90 = latency.p90_ms[~np.isnan(latency.p90_ms)]
+    return {
+        "brokers": f"{judgement.brokers_used:,}",
+        "above bound": _gap(answer, best),
+        "unplaced": f"{judgement.unplaced:,}",
+        "topics out of bound": f"{latency.topics_out_of_bound:,}",
+        "messages": output.percent(latency.messages_out_of_bound),
+        "p90, median": f"{np.median(p90):,.0f} ms" if len(p90) else "-",
+        "slowest": f"{p90.max():,.0f} ms" if len(p90) else "-",
+        "CPU": output.percent(float(latency.cpu[latency.cpu > 0.0].mean()), 1) if latency.cpu.any() else "-",
+    }
+
+
+def _near_cells(answer: Answer, best: Bound) -> dict[str, str]:
+    judgement, network = answer.judgement, answer.judgement.network
+    assert network is not None
+    broken, latency = judgement.promises_broken, judgement.latency
+    processing = {} if latency is None else {
+        "out of bound by processing": f"{latency.topics_out_of_bound:,}", "by both": f"{broken:,}",
+    }  # fmt: skip
+    return {
+        "pairs out of bound": f"{network.violating_pairs:,}",
+        "of all pairs": output.percent(network.violation_ratio),
+        "above bound": _gap(answer, best),
+        "topics out of bound": f"{network.topics_out_of_bound:,}",
+        **processing,
+        "worst pair": output.milliseconds(network.worst),
+        "mean worst pair": output.milliseconds(network.mean_ms),
+        "brokers": f"{judgement.brokers_used:,}",
+        "unplaced": f"{judgement.unplaced:,}",
+        "moves": f"{judgement.moves.units:,}" if judgement.moves else "-",
+    }
+
+
 def _gap(answer: Answer, best: Bound) -> str:
-    return "optimal" if best.proves(answer.achieved) else output.percent(answer.gap(best), 3)
+    return output.distance(answer.judgement.figure(best.figure), best)

@@ -7,11 +7,12 @@ from dataclasses import asdict, replace
 import click
 
 from trimtab.cli.fleet import home_of, home_option
+from trimtab.cli.numbers import Number
 
 
 @click.command()
 @click.option("--policy", help="Policy of the family client [default: [control] of trimtab.toml, else trim].")
-@click.option("--period", type=click.FloatRange(min=0.5), metavar="S", help="Seconds between checks [default: 5].")
+@click.option("--period", type=Number(min=0.5), metavar="S", help="Seconds between checks [default: 5].")
 @click.option("--paused", is_flag=True, help="Start paused: report findings, but move nothing until trimtab resume.")
 @home_option
 def controller(policy: str | None, period: float | None, paused: bool, home: str | None) -> None:

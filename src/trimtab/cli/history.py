@@ -11,6 +11,7 @@ import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_of, home_option
+from trimtab.cli.numbers import Number
 from trimtab.cli.packed import packed
 
 KEYS = {"topic": ("topic",), "broker": ("broker",), "client": ("client",), "pair": ("client", "other")}
@@ -35,12 +36,12 @@ class Span:
 @click.command()
 @click.option("--by", type=click.Choice(list(KEYS)), default="topic", show_default=True,
               help="Subject of a row; pair: two clients and their number of common subscriptions.")  # fmt: skip
-@click.option("--every", type=click.FloatRange(min=1.0), metavar="S", help="Length of a time window in seconds "
+@click.option("--every", type=Number(min=1.0), metavar="S", help="Length of a time window in seconds "
               "[default: one window for the whole time].")  # fmt: skip
 @click.option("--from", "folder", type=click.Path(file_okay=False), metavar="HISTORY",
               help="Folder of history [default: the fleet's].")  # fmt: skip
-@click.option("--since", type=float, help="Seconds since 1970 [default: the beginning].")
-@click.option("--until", type=float, help="Seconds since 1970 [default: the end].")
+@click.option("--since", type=Number(), help="Seconds since 1970 [default: the beginning].")
+@click.option("--until", type=Number(), help="Seconds since 1970 [default: the end].")
 @click.option("--most", type=click.IntRange(min=1), default=20, show_default=True, help="Rows to show.")
 @click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.parquet", help="File for all rows.")
 @home_option

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from trimtab.cli import output
+from trimtab.cli.model_options import ModelOptions, model_options
 from trimtab.errors import BadInput
 from trimtab.model.folder import read_workload
 from trimtab.model.key import RoutingTable
@@ -17,30 +20,49 @@ from trimtab.place.judge import judge_routing
 @click.argument("workload", type=click.Path())
 @click.argument("placement", type=click.Path())
 @output.current_option
+@output.leg_option
 @output.json_option
-def judge(workload: str, placement: str, current: str | None, as_json: bool) -> None:
+@model_options
+def judge(
+    workload: str, placement: str, current: str | None, leg: float, latency: ModelOptions, as_json: bool
+) -> None:  # fmt: skip
     """Compute the figures of PLACEMENT, a placement file, on WORKLOAD, a folder.
 
-    Exit code 1 if the placement exceeds a broker's limit.
+    Exit code 1 if the placement exceeds a broker's limit, or a topic is out of its latency bound in the simulation.
     """
     with output.progress(quiet=as_json) as bar:
         step = bar.add_task("reading", total=2)
         load, mixed = read_workload(workload), has_several_units(placement)
         if mixed and current is not None:
             raise BadInput(f"{placement} has several units; --current compares placements of one unit")
+        chosen = None
         if mixed:
+            latency.refuse(f"{placement} has several units")
             unit, judgement = "mixed", judge_routing(load, RoutingTable.of_keys(read_keys(load, placement)))
         else:
             problem, placement_read = read_placement(load, placement)
+            problem = replace(problem, leg=leg)
+            if problem.unit == "topic":
+                chosen = latency.chosen()
+                problem = replace(problem, hardware=chosen.hardware)
+            else:
+                latency.refuse(f"{placement} places {problem.unit}s")
             if current is not None:
-                problem = output.problem_of(workload, problem.unit, current)
+                problem = output.problem_of(workload, problem.unit, current, problem.hardware, leg)
             bar.update(step, advance=1, description="judging")
             unit, judgement = placement_read.unit, referee(problem, placement_read)
         bar.update(step, advance=1)
+    if judgement.latency is None:
+        chosen = None  # nothing was simulated
     if as_json:
-        output.print_json({"unit": unit, "judgement": judgement.as_json()})
+        hardware = {"hardware": chosen.hardware.name, "hardware_from": chosen.where} if chosen else {}
+        output.print_json({"unit": unit, "judgement": judgement.as_json()} | hardware)
     else:
-        output.print_table(f"{placement} on {workload}", ["figure", "value"], output.judgement_rows(judgement))
+        rows = output.judgement_rows(judgement) + (chosen.rows(planned=False) if chosen else [])
+        output.print_table(f"{placement} on {workload}", ["figure", "value"], rows)
         output.print_violations(judgement)
-    if not judgement.feasible:
+        output.print_out_of_bound(judgement)
+        if chosen and chosen.hint:
+            click.echo(chosen.hint)
+    if not judgement.feasible or output.out_of_bound(judgement):
         raise SystemExit(1)

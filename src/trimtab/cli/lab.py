@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
 from trimtab.cli import output
+from trimtab.cli.numbers import Number
 from trimtab.lab.experiments import EXPERIMENTS, experiment
 
 
@@ -35,9 +37,20 @@ def list_experiments(as_json: bool) -> None:
 @click.option("--on", "on", type=click.Choice(["processes", "spark"]), default="processes", show_default=True,
               help="Where jobs run: in processes of this machine, or on Spark.")  # fmt: skip
 @click.option("--moves", type=click.IntRange(min=1), help="Number of moves, for experiments with moves.")
+@click.option("--profile", type=click.Path(file_okay=False), metavar="DIR",
+              help="Folder of trimtab profile, for experiments that fit a model.")  # fmt: skip
+@click.option("--seconds", type=click.IntRange(min=1), help="Length of a run, for experiments on real brokers.")
+@click.option("--tolerate", type=Number(min=0.0), metavar="CORES",
+              help="Other work on the machine with which a run on a real broker still counts.")  # fmt: skip
+@click.option("--scale", type=click.IntRange(min=1), metavar="PERCENT",
+              help="Percent of the samples, for experiments with samples: less is for trying them out.")  # fmt: skip
+@click.option("--matrix", type=click.Path(), multiple=True, metavar="FILE",
+              help="File of round-trip times, for experiments with coordinates; may be repeated.")  # fmt: skip
+@click.option("--unit", type=click.Choice(["ms", "s"]), help="Unit of the numbers in --matrix [default: ms].")
+@click.option("--peers", type=click.IntRange(min=1), help="Peers that each node probes, for the same experiments.")
 @output.json_option
 def run_experiment(
-    name: str, seeds: int | None, out: str | None, workers: int, on: str, moves: int | None, as_json: bool
+    name: str, seeds: int | None, out: str | None, workers: int, on: str, as_json: bool, **knobs: Any
 ) -> None:
     """Run experiment NAME. A run that was stopped resumes after its last finished job.
 
@@ -49,9 +62,9 @@ def run_experiment(
     home = Path(out) if out else Path("out/lab") / name
     with output.progress(quiet=as_json) as bar, output.writing(home / "report.md"):
         step = bar.add_task(name, total=None)
-        knobs = {} if moves is None else {"moves": moves}
+        given = {knob: value for knob, value in knobs.items() if value not in (None, ())}
         finished = run(
-            name, seeds, home, workers, lambda done, total: bar.update(step, completed=done, total=total), on, **knobs
+            name, seeds, home, workers, lambda done, total: bar.update(step, completed=done, total=total), on, **given
         )
     if as_json:
         output.print_json(

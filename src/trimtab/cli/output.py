@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import numpy as np
 
+from trimtab.cli.numbers import Number
 from trimtab.errors import BadInput
 from trimtab.model.folder import read_workload
+from trimtab.model.hardware import PAPER
 from trimtab.model.placement_file import read_placement
-from trimtab.model.problem import Problem
+from trimtab.model.problem import ONE_WAY, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,8 +24,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-    from trimtab.model.judgement import Delay, Judgement
-    from trimtab.model.placement import Unit
+    from trimtab.model.hardware import Hardware
+    from trimtab.model.judgement import Delay, Judgement, Latency, NetworkLatency
+    from trimtab.model.placement import Bound, Unit
 
 WRAPPED: Final = 40  # characters of a column that may be wrapped
 
@@ -34,6 +38,12 @@ seed_option = click.option(
 current_option = click.option(
     "--current", type=click.Path(), metavar="PLACEMENT", help="Current placement, so that policies can limit moves."
 )
+
+leg_option = click.option(
+    "--leg", type=Number(min=0.0, max=1.0, min_open=True), default=ONE_WAY, show_default=True,
+    metavar="SHARE", help="Network latency of one leg of a delivery, as a share of the round-trip time: 0.5 is one "
+    "way, 1 the reading of ePulsar's paper.",
+)  # fmt: skip
 
 
 def print_json(answer: Any) -> None:
@@ -145,6 +155,9 @@ def judgement_rows(judgement: Judgement) -> list[tuple[str, str]]:
         ("on the wire, coefficient of variation", f"{judgement.wire.cov:.4f}"),
         *([("units that move", f"{moves.units:,}"), ("at least", f"{moves.least:,}")] if moves else []),
         *_delay_rows(delay),
+        *_latency_rows(judgement.latency),
+        *_network_rows(judgement.network),
+        *_promise_rows(judgement),
         ("violations", f"{len(judgement.violations):,}"),
     ]
 
@@ -160,6 +173,71 @@ def _delay_rows(delay: Delay | None) -> list[tuple[str, str]]:
         ("storage, most in use", number(float(delay.storage.max(initial=0.0)))),
         ("compute, most in use", number(float(delay.compute.max(initial=0.0)))),
     ]
+
+
+def out_of_bound(judgement: Judgement) -> int:
+    """Topics whose p90 is above their bound in the judge's simulation."""
+    return judgement.latency.topics_out_of_bound if judgement.latency else 0
+
+
+def print_out_of_bound(judgement: Judgement) -> None:
+    """Say that the placement does not keep every bound, whatever the model predicted that made it."""
+    count = out_of_bound(judgement)
+    if count:
+        click.echo(f"{count:,} topic{'' if count == 1 else 's'} out of bound in the simulation")
+
+
+def _latency_rows(latency: Latency | None) -> list[tuple[str, str]]:
+    if latency is None:
+        return []
+    p90 = latency.p90_ms[~np.isnan(latency.p90_ms)]
+    bounded = int(np.count_nonzero(~np.isnan(latency.bound_ms)))
+    rows = [
+        ("topics out of bound", f"{latency.topics_out_of_bound:,} of {bounded:,}"),
+        ("messages out of bound", percent(latency.messages_out_of_bound)),
+    ]
+    if len(p90):
+        rows.append(("p90 latency, median topic", f"{np.median(p90):,.0f} ms"))
+        rows.append(("p90 latency, slowest topic", f"{p90.max():,.0f} ms"))
+    busy = latency.cpu[latency.cpu > 0.0]
+    if len(busy):
+        rows.append(("CPU in use, mean of used brokers", percent(float(busy.mean()), 1)))
+    return rows
+
+
+def _network_rows(network: NetworkLatency | None) -> list[tuple[str, str]]:
+    if network is None:
+        return []
+    bounded = int(np.count_nonzero(~np.isnan(network.bound_ms)))
+    rows = [
+        (f"network latency ({network.source}), worst pair", milliseconds(network.worst)),
+        ("network latency, mean of the topics' worst pairs", milliseconds(network.mean_ms)),
+        ("topics out of bound by the network", f"{network.topics_out_of_bound:,} of {bounded:,}"),
+        ("pairs out of bound", f"{network.violating_pairs:,} of {int(network.pairs.sum()):,}"),
+        ("", percent(network.violation_ratio)),
+    ]
+    if network.unknown:
+        rows.append(("links of clients with unknown latency", f"{network.unknown:,}"))
+    return rows
+
+
+def _promise_rows(judgement: Judgement) -> list[tuple[str, str]]:
+    broken = judgement.promises_broken
+    return [] if broken is None else [("topics out of bound by network and processing together", f"{broken:,}")]
+
+
+def milliseconds(value: float) -> str:
+    """Up to one decimal; a dash where there is no value."""
+    return f"{value:,.1f} ms" if np.isfinite(value) else ("-" if np.isnan(value) else "unknown")
+
+
+def distance(value: float, bound: Bound) -> str:
+    """How far a figure is from a bound, in words."""
+    if bound.proves(value):
+        return "optimal"
+    if bound.figure == "violating_pairs":
+        return f"+{value - bound.value:,.0f} pairs"
+    return percent(bound.gap(value), 3)
 
 
 def print_violations(judgement: Judgement, most: int = 5) -> None:
@@ -189,15 +267,17 @@ def writing(path: Path) -> Iterator[None]:
         raise BadInput(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def problem_of(workload: str, unit: Unit, current: str | None) -> Problem:
+def problem_of(
+    workload: str, unit: Unit, current: str | None, hardware: Hardware = PAPER, leg: float = ONE_WAY
+) -> Problem:  # fmt: skip
     """The problem of a workload folder, with the current placement if a placement file is given."""
     load = read_workload(workload)
     if current is None:
-        return Problem(load, unit)
+        return Problem(load, unit, hardware=hardware, leg=leg)
     current_problem, placement = read_placement(load, current, unit)
     if current_problem.unit != unit:
         raise BadInput(f"{current} places {current_problem.unit}s, but the question is about {unit}s")
-    return Problem(load, unit, placement)
+    return Problem(load, unit, placement, hardware=hardware, leg=leg)
 
 
 def named_policy(family: str | None, policy: str) -> str:

@@ -15,7 +15,7 @@ from trimtab.place.registry import policies as policies_of
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--family", help="Only policies of this family: link or client.")
+@click.option("--family", help="Only policies of this family: link, client or topic.")
 @output.json_option
 def policies(name: str | None, family: str | None, as_json: bool) -> None:
     """List the policies with their knobs and defaults, or show the policy NAME (FAMILY/NAME) in detail.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from trimtab.cli import output
+from trimtab.cli.numbers import Number
 from trimtab.errors import BadInput, UnknownName
 from trimtab.place.knobs import knobs, parse, shown, split
 
@@ -31,6 +31,7 @@ class PolicyOptions:
     time_limit_s: float
     knob_options: dict[str, Any]  # knobs that have an option of their own
     assignments: tuple[str, ...]  # values of --set
+    leg: float  # share of a round-trip time
 
     def knobs(self, family: str, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The knobs for each of the policies, all of one family.
@@ -92,7 +93,7 @@ def policy_options(time_limit_s: float) -> Callable[[Callable[..., None]], Calla
         @functools.wraps(command)
         def run(
             *, current: str | None, objective: str | None, budget: float | None, seed: int, time_limit: float,
-            assignments: tuple[str, ...], **others: Any,
+            assignments: tuple[str, ...], leg: float, **others: Any,
         ) -> None:  # fmt: skip
             knob_options: dict[str, Any] = {}
             if objective is not None:
@@ -101,11 +102,11 @@ def policy_options(time_limit_s: float) -> Callable[[Callable[..., None]], Calla
                 knob_options["budget"] = budget
             if click.get_current_context().get_parameter_source("seed") is not ParameterSource.DEFAULT:
                 knob_options["seed"] = seed
-            command(options=PolicyOptions(current, time_limit, knob_options, assignments), **others)
+            command(options=PolicyOptions(current, time_limit, knob_options, assignments, leg), **others)
 
         decorated: Callable[..., None] = run
         options = (
-            output.current_option, _objective_option, _budget_option, output.seed_option, set_option,
+            output.current_option, output.leg_option, _objective_option, _budget_option, output.seed_option, set_option,
             _time_limit_option(time_limit_s),
         )  # fmt: skip
         for option in reversed(options):
@@ -126,14 +127,8 @@ def _share(_: click.Context, __: click.Parameter, value: float | None) -> float 
     return value
 
 
-def _not_nan(_: click.Context, __: click.Parameter, value: float) -> float:
-    if math.isnan(value):
-        raise click.BadParameter("nan is not a number of seconds")
-    return value
-
-
 _budget_option = click.option(
-    "--budget", type=float, callback=_share, metavar="SHARE",
+    "--budget", type=Number(), callback=_share, metavar="SHARE",
     help="Share of the clients that may move from --current, from 0 to 1 [default: as few as necessary].",
 )  # fmt: skip
 _objective_option = click.option(
@@ -145,6 +140,6 @@ _objective_option = click.option(
 
 def _time_limit_option(default: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option(
-        "--time-limit", type=click.FloatRange(min=0.0), default=default, show_default=True, metavar="S",
-        callback=_not_nan, help="Seconds a search may take.",
+        "--time-limit", type=Number(min=0.0, infinite=True), default=default, show_default=True, metavar="S",
+        help="Seconds a search may take.",
     )  # fmt: skip

@@ -8,6 +8,7 @@ import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_option, reason_option, steps_bar, with_operator
+from trimtab.cli.numbers import Number
 from trimtab.cli.plan_table import end_of, gain, show_steps
 from trimtab.cli.policy_options import set_option
 from trimtab.fleet.protocol import coding
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--apply", is_flag=True, help="Carry out the plan; without it, the plan is only shown.")
 @click.option("--policy", help="Policy of the family client [default: the controller's].")
 @click.option(
-    "--budget", type=click.FloatRange(0, 1), metavar="SHARE",
+    "--budget", type=Number(0, 1), metavar="SHARE",
     help="Share of the topics, clients and links that may move [default: all].",
 )  # fmt: skip
 @set_option

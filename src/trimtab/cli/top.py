@@ -12,6 +12,7 @@ import click
 from trimtab.cli import output
 from trimtab.cli.brokers import BROKER_COLUMNS, broker_cells
 from trimtab.cli.fleet import home_option, with_operator
+from trimtab.cli.numbers import Number
 from trimtab.cli.topics import TOPIC_COLUMNS
 from trimtab.fleet.protocol import coding
 
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--every", type=click.FloatRange(min=0.2), default=1.0, show_default=True, metavar="S", help="Interval in seconds."
-)
+@click.option("--every", type=Number(min=0.2), default=1.0, show_default=True, metavar="S", help="Interval in seconds.")
 @click.option("--rounds", type=click.IntRange(min=1), help="Stop after this number of rounds [default: at Ctrl-C].")
 @home_option
 @output.json_option

@@ -48,6 +48,10 @@ TOPIC_COLUMNS: dict[str, Callable[[TopicRow], str]] = {
     "in/s": lambda row: f"{row.in_per_s:,.0f}",
     "out/s": lambda row: f"{row.out_per_s:,.0f}",
     "processing": lambda row: f"{row.processing_ms:.1f} ms" if row.processing_ms is not None else "",
+    "bound": lambda row: f"{row.latency_ms:g} ms" if row.latency_ms is not None else "",
+    "network": lambda row: f"{row.network_ms:.1f} ms" if row.network_ms is not None else "",
+    "best": lambda row: row.best_broker or "",
     "p50": lambda row: f"{row.p50_ms:.1f} ms" if row.p50_ms is not None else "",
+    "p90": lambda row: f"{row.p90_ms:.1f} ms" if row.p90_ms is not None else "",
     "p99": lambda row: f"{row.p99_ms:.1f} ms" if row.p99_ms is not None else "",
 }  # fmt: skip

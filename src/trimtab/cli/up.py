@@ -73,6 +73,7 @@ async def _up(home: Path, size: Size, tls: bool | None, app: str | None, measure
         "hub_settings": config.hub,
     }
     async with Launch(home, tls=chosen, **options) as launch:
+        launch.network = config.network
         with output.progress(quiet=as_json) as bar:
             step = bar.add_task("starting", total=size.brokers + 2 + spark)
             await launch.start_hub()

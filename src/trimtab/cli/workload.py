@@ -10,6 +10,7 @@ import click
 
 from trimtab.cli import output
 from trimtab.cli.fleet import home_option, with_operator
+from trimtab.cli.numbers import Number
 from trimtab.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
               help="The pipeline's folder of history, with topics, links and brokers as Parquet.")  # fmt: skip
 @click.option("--live", is_flag=True, help="Write the newest measurement of the fleet, and its current placement.")
 @click.option("--out", required=True, type=click.Path(file_okay=False), metavar="DIR", help="The workload folder.")
-@click.option("--since", type=float, help="With --from: seconds since 1970 [default: the beginning].")
-@click.option("--until", type=float, help="With --from: seconds since 1970 [default: the end].")
+@click.option("--since", type=Number(), help="With --from: seconds since 1970 [default: the beginning].")
+@click.option("--until", type=Number(), help="With --from: seconds since 1970 [default: the end].")
 @home_option
 @output.json_option
 def workload(

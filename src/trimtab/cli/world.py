@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from trimtab.cli.numbers import Number
 from trimtab.cli.output import json_option, number, print_json, print_table, seed_option
 from trimtab.errors import BadInput
 from trimtab.lab.worlds import WORLDS, world_class
@@ -19,9 +20,12 @@ def world_options(command: Any) -> Any:
     for name, kind in WORLDS.items():
         for field in dataclasses.fields(kind):  # type: ignore[arg-type]
             text = f"{name}: {field.metadata['help']} [default: {field.default}]"
-            options[field.name] = click.Option(
-                [f"--{field.name.replace('_', '-')}"], type=type(field.default), help=text
-            )
+            if field.name in options:
+                text = f"{options[field.name].help}; {text}"
+            kind_of_value: Any = type(field.default)
+            if kind_of_value is float:
+                kind_of_value = Number(infinite=True)  # worlds have ranges of their own, which contain no NaN
+            options[field.name] = click.Option([f"--{field.name.replace('_', '-')}"], type=kind_of_value, help=text)
     command.params.extend(options.values())
     return command
 
@@ -34,10 +38,11 @@ def world_options(command: Any) -> Any:
 @seed_option
 @json_option
 def world(name: str, out: str, form: Any, seed: int, as_json: bool, **options: Any) -> None:
-    """Write the generated workload NAME (maxdata, bad or reloc) to a folder.
+    """Write the generated workload NAME (maxdata, bad, reloc, colocation, mmog or uav) to a folder.
 
     maxdata is the instance generator of Lambert & Sakellariou, Section V; bad is the simulated system of Nguyen et al.,
-    Section 6.2; reloc is the field of Tanaka et al., Section 7.
+    Section 6.2; reloc is the field of Tanaka et al., Section 7; colocation is a request of Khare et al., Section VI-C;
+    mmog and uav are the game and the swarms of vehicles of Gupta et al., Section 5.1, with network coordinates.
     """
     kind = world_class(name)
     chosen_options = {option: value for option, value in options.items() if value is not None}

@@ -154,6 +154,7 @@ class Controller:
         progress = state.progress
         self.runner = PlanRunner(self.settings, max([*numbers, 0]), progress)
         self.runner.loop.remember(state.memory)
+        await self.record.write_hosting(self.runner.loop.settings)
         if numbers:
             await self._close_last_decision(numbers[-1], progress)
         self.paused = state.paused or ("from the start" if self._begins_paused else "")
@@ -199,7 +200,7 @@ class Controller:
             self._report("waiting for a measurement of the fleet: is the pipeline running? (trimtab pipeline)")
             return
         # In a thread, because the lease must be renewed and the status be answered meanwhile.
-        runner = self.runner
+        runner, model = self.runner, self.runner.loop.settings.model
         self._status = self.status()
         try:
             decision = await asyncio.to_thread(
@@ -208,9 +209,11 @@ class Controller:
         finally:
             self._status = None
         self.refuse_if_another_leads()
+        if runner.loop.settings.model is not model:  # it has learned from a drift
+            await self.record.write_hosting(runner.loop.settings)
         await self._verify()
         if decision is not None and runner.loop.question is not None:
-            await self.record.record_decision(view, runner.loop.question, decision)
+            await self.record.record_decision(runner.loop.view, runner.loop.question, decision)
         if isinstance(decision, Plan):
             await self.begin(decision)
         elif isinstance(decision, NoPlan):

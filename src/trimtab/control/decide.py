@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trimtab.control.goals import GOALS
+from trimtab.control.goals.promises import LATENCY
 from trimtab.control.goals.served import settled
+from trimtab.control.goals.thrift import unused
+from trimtab.control.hosting import Hosting, latency_model
 from trimtab.control.resources import binding_candidates, forecast
 from trimtab.control.view import View
 from trimtab.fleet.protocol.plans import LOAD, Binding, Levels, Plan, Question, Step
@@ -22,7 +25,9 @@ from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
 from trimtab.observe.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from trimtab.control.goals.goal import Change
+    from collections.abc import Iterator
+
+    from trimtab.control.goals.goal import Change, Goal
     from trimtab.model.workload import Rows
 
 
@@ -67,7 +72,7 @@ def _change(view: View, question: Question) -> Change | str:
         refused, vetoed = "", ""
         if goals[at].name in question.resting:
             continue
-        for proposal in goals[at].propose(view, start, question):
+        for proposal in _proposals(goals[at], view, start, question):
             if isinstance(proposal, str):
                 refused = refused or proposal
                 continue
@@ -82,6 +87,18 @@ def _change(view: View, question: Question) -> Change | str:
                 accepted.append(change)
         why = (vetoed or refused or why) if at else why
     return accepted[0] if accepted else why
+
+
+def _proposals(goal: Goal, view: View, start: Rows, question: Question) -> Iterator[Change | str]:
+    """The goal's proposals, in rows of ``view``. Brokers that thrift has emptied do not exist for some goals."""
+    idle = unused(view) if question.thrift and goal.in_use_only else []
+    if not 0 < len(idle) < len(view.brokers):
+        yield from goal.propose(view, start, question)
+        return
+    part = view.without(idle)
+    rows = view.brokers.find(part.brokers.arrow)
+    for proposal in goal.propose(part, settled(part), question):
+        yield proposal if isinstance(proposal, str) else replace(proposal, placement=rows[proposal.placement])
 
 
 def _plan(view: View, whole: View, part: View, change: Change, question: Question) -> Plan:
@@ -102,6 +119,12 @@ def _plan(view: View, whole: View, part: View, change: Change, question: Questio
 
 def bound_by(view: View, question: Question, then: Rows) -> Binding:
     """The scarcest resource: the one that a goal aims at, if there is one, else evenness."""
+    if LATENCY in question.aims.values():
+        hosting = Hosting.of(view, latency_model(question.model), question.headroom)
+        every = range(len(view.brokers))
+        strain, later = hosting.strain(hosting.rate, every), hosting.strain(hosting.rates(then), every)
+        row = int(np.argmax(strain))
+        return Binding(LATENCY, view.brokers[row], float(strain[row]), float(later[row]))
     limits = binding_candidates(view, question.overload, question.messages)
     candidates = {resource.name: resource for resource in limits}
     resource = candidates[next((aim for aim in question.aims.values() if aim in candidates), LOAD)]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from trimtab.control.speeds import at_profile_speed
 from trimtab.control.view import View
 from trimtab.fleet.operator.state import FleetState
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.admin_verbs import ListBrokers
 from trimtab.fleet.protocol.names import STOCK
+from trimtab.model.coordinates import Coordinates
 from trimtab.model.key import Key
 from trimtab.model.workload import Brokers, Clients, Workload
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from trimtab.model.ids import Ids
     from trimtab.model.key import RoutingTable
     from trimtab.model.workload import Topics
+    from trimtab.observe.coordinates.coordinate import Coordinate
     from trimtab.observe.snapshot import Snapshot
 
 OLD_S: Final = 30.0  # age at which a measurement is no longer used
@@ -105,25 +109,52 @@ def _counting(state: FleetState, snapshot: Snapshot) -> RoutingTable:
 
 
 def informed(snapshot: Snapshot, state: FleetState) -> Snapshot:
-    """Add the registry's data to a measurement: units of topics, positions, and limits that all brokers have."""
+    """Add the registry's data to a measurement: units and bounds of topics, positions, limits that all brokers have,
+    and network coordinates; a client's is that of its gateway, with the way to it added."""
     measured = snapshot.workload
     limits: dict[str, Any] = {}
     for name in ("bandwidth", "cores", "memory"):
         values = [getattr(state.brokers.get(broker), name, None) for broker in measured.brokers.ids]
         if values and all(value is not None for value in values):
             limits[name] = values
-    brokers = Brokers(measured.brokers.ids, **limits, **_positions(measured.brokers.ids, state.brokers))
-    clients = Clients(measured.clients.ids, **_positions(measured.clients.ids, state.clients))
-    workload = Workload(_relayed(measured.topics, state.topics), clients, brokers, measured.links)
+    speed = np.array([state.brokers[name].speed if name in state.brokers else 1.0 for name in measured.brokers.ids])
+    if (speed != 1.0).any():
+        limits["cpu_speed"] = speed
+        measured = replace(measured, topics=at_profile_speed(measured, state.routing(), speed))
+    of_brokers = _coordinates(measured.brokers.ids, state.coordinates)
+    of_clients = None
+    if of_brokers is not None and snapshot.gateway is not None and snapshot.access_ms is not None:
+        of_clients = of_brokers.behind(snapshot.gateway, snapshot.access_ms)
+    places = _positions(measured.brokers.ids, state.brokers), _positions(measured.clients.ids, state.clients)
+    brokers = Brokers(measured.brokers.ids, **limits, **places[0], coordinate=of_brokers)
+    clients = Clients(measured.clients.ids, **places[1], coordinate=of_clients)
+    workload = Workload(_registered(measured.topics, state.topics), clients, brokers, measured.links, measured.rtt)
     return replace(snapshot, workload=workload, units={name: topic.unit for name, topic in state.topics.items()})
 
 
-def _relayed(measured: Topics, topics: Mapping[str, Topic]) -> Topics:
-    """Set ``relayed`` to 1 for topics with a processor or a store: every publication passes through it."""
+def _registered(measured: Topics, topics: Mapping[str, Topic]) -> Topics:
+    """Set bounds, and ``relayed`` to 1 for topics with a processor or a store: every publication passes through it."""
     entries = [topics.get(name) for name in measured.ids]
     passes = np.array([topic is not None and bool(topic.processor or topic.persistent) for topic in entries], float)
     before = measured.relayed
-    return replace(measured, relayed=passes if before is None else np.maximum(passes, before))
+    bounds = [np.nan if topic is None or topic.latency_ms is None else topic.latency_ms for topic in entries]
+    return replace(
+        measured, relayed=passes if before is None else np.maximum(passes, before), latency_ms=np.array(bounds, float)
+    )
+
+
+def _coordinates(ids: Ids, coordinates: Mapping[str, Coordinate]) -> Coordinates | None:
+    """Network coordinates of brokers. A coordinate of another dimension than most of them cannot be compared."""
+    known = [coordinates.get(name) for name in ids]
+    sizes = Counter(len(each.point) for each in known if each is not None)
+    if not sizes:
+        return None
+    size = sizes.most_common(1)[0][0]
+    rows = np.full((len(ids), size + 2), np.nan)
+    for row, each in enumerate(known):
+        if each is not None and len(each.point) == size:
+            rows[row] = [*each.point, each.height, each.adjustment]
+    return Coordinates(rows[:, :size], rows[:, size], rows[:, size + 1])
 
 
 def _positions(ids: Ids, entries: Mapping[str, Any]) -> dict[str, Any]:

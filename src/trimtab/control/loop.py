@@ -13,12 +13,17 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from trimtab.control.decide import NoPlan, decide
+from trimtab.control.drift import DRIFT, WHY, DriftWatch
 from trimtab.control.goals import GOALS, goal_of
 from trimtab.control.goals.goal import Finding
 from trimtab.control.goals.served import LOST
+from trimtab.control.goals.thrift import unused
 from trimtab.control.memory import Memory, Pace
 from trimtab.control.move_memory import MoveMemory
+from trimtab.control.trends import Trends
 from trimtab.control.trouble import Trouble
 from trimtab.control.verdict import Verdict, reported
 from trimtab.fleet.protocol.plans import LOAD, Levels, Plan, Question
@@ -37,6 +42,7 @@ SEVERAL: Final = 3  # failed moves to one broker, of one plan
 UNSURE: Final = 0.2  # planning waits while more than this share of the data has an unknown period
 COUNTED_S: Final = 2.0  # time within which every broker has listed its links again after a move
 RARELY: Final = 64  # the longest interval of attempts of a goal with a pause, as a multiple of the pause
+STALE_S: Final = 30.0  # time after a move in which latencies of before are among those measured over the last 20 s
 UNFINISHED: Final = "unfinished"  # the budget did not allow all moves of the last plan
 
 
@@ -55,6 +61,9 @@ class Loop:
     leaving: dict[str, float] = field(default_factory=dict)  # brokers to be removed, each with its deadline
     moves: MoveMemory = field(init=False)
     trouble: Trouble = field(init=False)
+    drift: DriftWatch = field(init=False)
+    trends: Trends = field(init=False)
+    view: View | None = None  # at the last look, with the growth of rates
     _streaks: dict[str, int] = field(default_factory=dict)  # consecutive measurements with a finding of that kind
     _measured: float = -math.inf  # time of the newest measurement
     _pause: int = 0  # periods to wait after a plan that did not help; doubles
@@ -67,10 +76,13 @@ class Loop:
     _reported_before: Levels | None = None  # reported by brokers when the last plan began
     # Goal, aim and broker whose plan did not help: something other than keys uses the resource.
     _futile: set[tuple[str, str, str]] = field(default_factory=set)
+    _changed: dict[str, float] = field(default_factory=dict)  # brokers that keys left or joined, and when
     _paces: dict[str, Pace] = field(default_factory=dict)  # of goals that are asked at intervals
 
     def __post_init__(self) -> None:
         self.moves, self.trouble = MoveMemory(self.settings), Trouble(self.settings)
+        self.drift = DriftWatch(self.settings.model, self.settings.headroom)
+        self.trends = Trends(self.settings)
 
     def step(
         self, now: float, view: View, *, busy: bool = False, paused: bool = False, rehoming: bool = False,
@@ -81,11 +93,14 @@ class Loop:
         ``busy``: a plan is being carried out. ``rehoming``: that plan serves all lost keys. ``paused``: only lost keys
         may move. ``cordoned``: brokers that get no keys and give none away.
         """
+        view = self.view = self.trends.look(self._without_stale_latencies(now, view))
         self._look_at_brokers(now, frozenset(view.brokers))
         if self.moves.look(now, view.routing.brokers):
             self._moved_by_hand = now
         self._reported = reported(view)
-        self.findings = [*self._find(now, view, cordoned), *self._unfinished(view)]
+        if view.snapshot.unsure <= UNSURE and self.drift.look(view):
+            self.settings = replace(self.settings, model=self.drift.model)
+        self.findings = [*self._find(now, view, cordoned), *self._unfinished(view), *self.drift.findings]
         kinds = {finding.kind for finding in self.findings}
         fresh = view.at != self._measured  # a second look at the same measurement does not count
         self._measured = view.at
@@ -102,9 +117,23 @@ class Loop:
         firm = any(self._is_firm(finding) for finding in self.findings)
         return self._decide(now, view, cordoned) if firm and not self.why_not else None
 
+    def _without_stale_latencies(self, now: float, view: View) -> View:
+        """Leave out the latencies of topics at brokers that keys have left or joined recently: they were measured with
+        the load of before."""
+        p90 = view.snapshot.p90_ms
+        stale = {broker for broker, at in self._changed.items() if now < at + STALE_S}
+        if p90 is None or not stale or view.snapshot.growth is not None:
+            return view
+        rows = [row for row, name in enumerate(view.brokers) if name in stale]
+        topics = view.snapshot.workload.links.topic[np.isin(view.carriers(), rows)]
+        p90 = p90.copy()
+        p90[topics] = np.nan
+        return replace(view, snapshot=replace(view.snapshot, p90_ms=p90))
+
     def _why_wait(self, now: float, view: View, *, busy: bool, paused: bool) -> str:
         if not any(self._is_firm(finding) for finding in self.findings):
-            return "the next measurements must confirm it" if self.findings else ""
+            kinds = {finding.kind for finding in self.findings}
+            return "" if not kinds else WHY if kinds == {DRIFT} else "the next measurements must confirm it"
         if paused:
             return "the controller is paused"
         if busy:
@@ -113,13 +142,20 @@ class Loop:
             return f"{view.snapshot.unsure:.0%} of the data was seen only once, so its period is not known yet"
         if view.at < self._moved_by_hand + COUNTED_S:
             return "keys were moved by hand; the brokers of their links have to be measured first"
-        if self._unverified:
+        if self._unverified and not self._cannot_wait(view):
             return "the outcome of the last plan has not been measured yet"
         if now < self._quiet_until:
             return f"no plan helps at present; trying again in {self._quiet_until - now:.0f} s"
         if not self.moves.allowed(now, len(view.keys)):
             return f"the budget of moves in {self.settings.budget_s:g} s is used up"
         return ""
+
+    def _cannot_wait(self, view: View) -> bool:
+        """Whether a goal that need not wait for outcomes has a firm finding, in a measurement after the last plan."""
+        ended = -math.inf if self.verdict is None else self.verdict.ended
+        urgent = (finding for finding in self.findings if finding.aim and self._is_firm(finding))
+        hasty = {goal.name for goal in GOALS if not goal.waits}
+        return view.at >= ended + COUNTED_S and any(finding.goal in hasty for finding in urgent)
 
     def _find(self, now: float, view: View, cordoned: Collection[str]) -> list[Finding]:
         """Cordoned brokers need not be even with the others, nor have anything to do."""
@@ -129,7 +165,11 @@ class Loop:
         for goal in GOALS:
             if goal.pause_s and (now < self._pace(goal).after or self.moves.used(now)):
                 continue  # it takes many moves to gain anything, so it waits for the whole budget
-            found = goal.find(view if goal.counts_cordoned else part, self.settings)
+            looked_at = view if goal.counts_cordoned else part
+            idle = unused(looked_at) if self.settings.thrift and goal.in_use_only else []
+            if 0 < len(idle) < len(looked_at.brokers):
+                looked_at = looked_at.without(idle)
+            found = goal.find(looked_at, self.settings)
             findings += [replace(finding, goal=goal.name) for finding in found]
         return findings
 
@@ -150,7 +190,10 @@ class Loop:
         self._paces.clear()
 
     def _is_firm(self, finding: Finding) -> bool:
-        """Whether the finding has recurred often enough to act on it. A slight excess must recur once more."""
+        """Whether the finding has recurred often enough to act on it. A slight excess must recur once more. A drift is
+        recorded once."""
+        if finding.kind == DRIFT:
+            return self.drift.news
         return finding.kind == UNFINISHED or self._streaks[finding.kind] >= self.settings.patience + finding.slight
 
     def _aims(self) -> dict[str, str]:
@@ -174,18 +217,23 @@ class Loop:
         unfit = tuple(sorted({*self.unfit(now, view), *(set(cordoned) & set(view.brokers))}))
         firm = {finding.goal for finding in self.findings if self._is_firm(finding)}
         paced = [goal for goal in GOALS if goal.pause_s]
+        resting = GOALS if firm == {DRIFT} else [goal for goal in paced if now < self._pace(goal).after]
+        self.drift.news = False
         self.question = Question(
             self.number, now, tuple(f"{finding.kind}: {finding}" for finding in self.findings), settings.policy,
             settings.seed + self.number, settings.gain, self.moves.allowed(now, len(view.keys)),
             frozen=() if only_lost else self.moves.frozen(now, view), unfit=unfit, only_lost=only_lost,
-            aims=self._aims(), resting=tuple(goal.name for goal in paced if now < self._pace(goal).after),
+            aims=self._aims(), resting=tuple(goal.name for goal in resting),
             overload=settings.overload, messages=settings.messages, alpha=settings.alpha, beta=settings.beta,
-            gather=settings.gather, knobs=dict(settings.knobs),
+            gather=settings.gather, knobs=dict(settings.knobs), model=dict(settings.model), headroom=settings.headroom,
+            thrift=settings.thrift,
         )  # fmt: skip
         decision = decide(view, self.question)
         if isinstance(decision, Plan):
             self._left = decision.left
             return decision
+        if firm == {DRIFT}:
+            return replace(decision, why=WHY)
         self.why_not, self._left = decision.why, 0
         if firm and firm <= {goal.name for goal in paced}:
             for goal in paced:
@@ -222,7 +270,9 @@ class Loop:
 
     def moved(self, now: float, steps: Iterable[Step]) -> None:
         """These steps have been carried out."""
-        self.moves.moved(now, steps)
+        done = list(steps)
+        self._changed |= {broker: now for step in done for broker in (step.source, step.target)}
+        self.moves.moved(now, done)
 
     def is_hopeless(self, failed: Iterable[Step]) -> bool:
         """Whether too many moves of a plan have failed for its remaining steps to be worth much."""
@@ -274,6 +324,7 @@ class Loop:
         return Memory(
             moved, recent, self.trouble.stored(now), self._pause, max(self._quiet_until, 0.0), sorted(self._brokers),
             dict(self.leaving), sorted(self._futile), dict(self._paces),
+            self.drift.model if self.drift.updates else {},
         )  # fmt: skip
 
     def remember(self, memory: Memory) -> None:
@@ -283,6 +334,8 @@ class Loop:
         self._pause, self._quiet_until = memory.pause, memory.quiet_until
         self._brokers, self.leaving = frozenset(memory.brokers), dict(memory.leaving)
         self._futile, self._paces = set(memory.futile), dict(memory.paces)
+        if self.drift.resume(memory.model):
+            self.settings = replace(self.settings, model=self.drift.model)
 
     def still_helps(self, view: View, plan: Plan, left: Iterable[Step]) -> bool:
         """Whether the remaining steps of a plan are still worth carrying out."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from trimtab.fleet.protocol.admin_verbs import ControllerStatus
@@ -50,6 +52,7 @@ class Memory(msgspec.Struct):
     leaving: dict[str, float] = {}  # brokers to be removed, each with its deadline
     futile: list[tuple[str, str, str]] = []  # goal, aim and broker whose plan did not help
     paces: dict[str, Pace] = {}  # by goal
+    model: dict[str, Any] = {}  # latency model that has learned from a drift; empty: that of the settings
 
 
 class ControllerState(ControllerStatus, kw_only=True):

@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.model.placement import UNPLACED
 from trimtab.place.client.instance import Instance
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from trimtab.control.view import View
-    from trimtab.model.workload import Rows
+    from trimtab.model.workload import Floats, Rows
+
+    Ints = NDArray[np.int64]
 
 
 def in_order(view: View, target: Rows, most: int) -> Rows:
@@ -29,19 +34,34 @@ def in_order(view: View, target: Rows, most: int) -> Rows:
     weight = Instance.of(problem).weight
     level = view.load().levels.copy()
     speed = np.where(problem.speed > 0.0, problem.speed, 1e-9)
-    waiting: dict[tuple[int, int], list[int]] = {}
-    count = np.zeros((len(level), len(level)), np.int64)  # waiting keys, by source and target
-    for key in movers[np.argsort(weight[movers], kind="stable")].tolist():
-        route = int(home[key]), int(target[key])
-        waiting.setdefault(route, []).append(key)  # the heaviest is last
-        count[route] += 1
-    chosen: list[int] = []
-    for _ in range(min(most, len(movers))):
-        source = int(np.argmax(np.where(count.any(axis=1), level, -np.inf)))
-        to = int(np.argmin(np.where(count[source] > 0, level, np.inf)))
-        key = waiting[source, to].pop()
-        count[source, to] -= 1
-        chosen.append(key)
-        level[source] -= weight[key] / speed[source]
-        level[to] += weight[key] / speed[to]
-    return np.array(chosen, np.int32)
+    brokers = len(level)
+    route = home[movers].astype(np.int64) * brokers + target[movers]
+    movers = movers[np.lexsort((weight[movers], route))]  # of each route, the heaviest is last
+    begin = np.searchsorted(np.sort(route), np.arange(brokers * brokers + 1))
+    chosen = _chosen(begin, weight[movers] / speed[home[movers]], weight[movers] / speed[target[movers]], level, most)
+    return np.asarray(movers[chosen], np.int32)
+
+
+@compiled
+def _chosen(begin: Ints, relief: Floats, burden: Floats, level: Floats, most: int) -> Ints:
+    """Rows of the chosen moves, in order. Rows of the route from j to l are begin[j * brokers + l] and those after it;
+    a move takes relief from the level of its source and adds burden to that of its target."""
+    brokers = len(level)
+    waiting = begin[1:] - begin[:-1]
+    left = waiting.reshape(brokers, brokers).sum(axis=1)
+    chosen = np.empty(min(most, len(relief)), np.int64)
+    for i in range(len(chosen)):
+        source = to = -1
+        for j in range(brokers):
+            if left[j] and (source < 0 or level[j] > level[source]):
+                source = j
+        for j in range(brokers):
+            if waiting[source * brokers + j] and (to < 0 or level[j] < level[to]):
+                to = j
+        row = source * brokers + to
+        waiting[row] -= 1
+        left[source] -= 1
+        chosen[i] = begin[row] + waiting[row]
+        level[source] -= relief[chosen[i]]
+        level[to] += burden[chosen[i]]
+    return chosen

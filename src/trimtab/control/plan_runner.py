@@ -39,7 +39,7 @@ class PlanRunner:
         self, now: float, view: View, *, paused: bool = False, cordoned: Collection[str] = ()
     ) -> Plan | NoPlan | None:
         """Decide what to do now, if anything; and drop the remaining steps of a plan that no longer helps."""
-        progress = self.progress
+        progress, view = self.progress, self.loop.trends.look(view)
         if progress is None:
             return self.loop.step(now, view, paused=paused, cordoned=cordoned)
         left = [*progress.of(WAITING), *progress.of(MOVING)]

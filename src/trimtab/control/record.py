@@ -18,6 +18,7 @@ from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet.operator.decision_log import DecisionLog
 from trimtab.fleet.operator.measurements import newest_snapshot
 from trimtab.fleet.protocol import coding, subjects
+from trimtab.fleet.protocol.hosting import RULES, HostingRules
 from trimtab.fleet.protocol.plans import Decision, DecisionMade, Outcome, Plan, Question, Routed
 from trimtab.observe.snapshot import in_parts
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
     from nats.js.kv import KeyValue
 
+    from trimtab.control.settings import Settings
     from trimtab.control.view import View
     from trimtab.observe.snapshot import Snapshot
 
@@ -82,6 +84,11 @@ class Record:
 
     async def _replace(self, state: ControllerState, revision: int) -> None:
         self._revision = await self._bucket.update(STATE, coding.encode(state), last=revision)
+
+    async def write_hosting(self, settings: Settings) -> None:
+        """Store the rules by which the keeper chooses hosts of new topics."""
+        rules = HostingRules(dict(settings.model), settings.headroom, settings.thrift)
+        await self._bucket.put(RULES, coding.encode(rules))
 
     # Decisions.
 

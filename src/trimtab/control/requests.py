@@ -38,7 +38,8 @@ def rebalance(number: int, at: float, view: View, settings: Settings, request: R
     return Question(
         number, at, because("asked for", request.reason), name, settings.seed + number, 0.0, most,
         overload=settings.overload, messages=settings.messages, alpha=settings.alpha, beta=settings.beta,
-        gather=settings.gather, knobs=own | typed(policy, request.knobs or {}),
+        gather=settings.gather, knobs=own | typed(policy, request.knobs or {}), model=dict(settings.model),
+        headroom=settings.headroom, thrift=settings.thrift,
     )  # fmt: skip
 
 

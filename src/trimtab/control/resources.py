@@ -66,13 +66,15 @@ def resources(view: View, overload: float, messages: float | None) -> list[Resou
     if np.isfinite(view.problem.bandwidth).all():
         columns.append((DATA, view.load().per_broker, view.problem.bandwidth, view.own, free))
     if brokers.cores is not None:
-        processing, own = of("processing"), view.processing
+        speed = np.ones(len(reported)) if brokers.cpu_speed is None else brokers.cpu_speed
+        processing, own = of("processing") * speed, view.processing
         computed = _summed(own, view.current, len(none))
         # Measured cores are shared among the keys whose processors use them; cores that belong to no key stay.
         scale = np.divide(processing, computed, out=np.ones_like(computed), where=computed > processing)
         here = np.where(view.current >= 0, scale[view.current], 1.0) if len(own) else own
         fixed = np.maximum(processing - computed, 0.0)
-        columns.append(("cores", of("cores") + processing, brokers.cores, fixed, own * here))
+        # In cores of the profile's speed, since a key takes the same of them at any broker.
+        columns.append(("cores", of("cores") * speed + processing, brokers.cores * speed, fixed, own * here))
     if brokers.memory is not None:
         columns.append(("memory", of("memory"), brokers.memory, none, free))
     limits = [Resource(*values, allowed=overload, room=ROOM * overload) for values in columns]
@@ -152,37 +154,61 @@ def relief(
     18-21, and 3.4.3). O(keys of full brokers x brokers).
     """
     at = next(row for row, resource in enumerate(limits) if resource.name == name)
-    use, limit = (np.array([getattr(resource, column) for resource in limits]) for column in ("use", "limit"))  # (R, B)
-    limit = np.maximum(limit, NOTHING)
-    room = np.array([resource.room for resource in limits])[:, None]
-    own = np.array([resource.own for resource in limits])  # (R, N)
-    weights = {True: Instance.of(view.problem).weight, False: Instance.of(view.problem_in_messages).weight}
-    weight = np.array([weights[resource.by_data] for resource in limits])  # (R, N)
     home, held = (view.current if begin is None else begin).copy(), set(frozen)
-    brokers = len(view.brokers)
-    fixed = np.array([resource.fixed for resource in limits])
-    proportional = np.maximum(use - fixed - np.array([_summed(amount, home, brokers) for amount in own]), 0.0)
-    carried = np.array([_summed(amount, home, brokers) for amount in weight])
-    cost = proportional / np.maximum(carried, NOTHING)  # per unit of traffic, at the broker that gives
-    mean = proportional.sum(axis=1) / np.maximum(carried.sum(axis=1), NOTHING)  # at the broker that takes
+    costs = Costs.of(view, limits, home)
     moved: list[int] = []
     for source in np.argsort(-limits[at].share(), kind="stable").tolist():
         if limits[at].share()[source] <= limits[at].allowed:
             break
         here = np.flatnonzero(home == source)
-        heaviest = mean[at] * weight[at, here] + own[at, here]
+        heaviest = costs.mean[at] * costs.weight[at, here] + costs.own[at, here]
         for key in here[np.argsort(-heaviest, kind="stable")].tolist():
-            if use[at, source] <= limits[at].room * limit[at, source] or len(moved) >= most:
+            if costs.use[at, source] <= limits[at].room * costs.limit[at, source] or len(moved) >= most:
                 break
-            takes = mean * weight[:, key] + own[:, key]
-            then = (use + takes[:, None]) / limit
-            fits = (then <= room).all(axis=0)
+            takes = costs.takes(key)
+            then = (costs.use + takes[:, None]) / costs.limit
+            fits = np.asarray((then <= costs.room).all(axis=0))
             fits[source] = False
             if not fits.any() or not takes[at] or view.keys[key] in held:
                 continue
             target = int(np.argmin(np.where(fits, then[at], np.inf)))
-            use[:, source] -= cost[:, source] * weight[:, key] + own[:, key]
-            use[:, target] += takes
+            costs.use[:, source] -= costs.cost[:, source] * costs.weight[:, key] + costs.own[:, key]
+            costs.use[:, target] += takes
             home[key] = target
             moved.append(key)
     return home, np.array(moved, np.int32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Costs:
+    """What keys cost brokers of every resource. ``use`` may be changed while keys are placed."""
+
+    use: Floats  # (R, B)
+    limit: Floats  # (R, B)
+    room: Floats  # (R, 1) share down to which a full broker is relieved
+    own: Floats  # (R, N) part of the use that a key takes along unchanged
+    weight: Floats  # (R, N) traffic of keys, in bytes or messages, whichever the use is proportional to
+    cost: Floats  # (R, B) of a unit of traffic, at the broker that gives
+    mean: Floats  # (R,) the same at the broker that takes
+
+    @classmethod
+    def of(cls, view: View, limits: list[Resource], placement: Rows) -> Costs:
+        brokers, keys = len(view.brokers), len(view.keys)
+        if not limits:
+            none = np.zeros((0, brokers))
+            return cls(none, none, none[:, :1], np.zeros((0, keys)), np.zeros((0, keys)), none, none[:, 0])
+        use, limit, fixed, own = (
+            np.array([getattr(resource, column) for resource in limits]) for column in ("use", "limit", "fixed", "own")
+        )
+        room = np.array([resource.room for resource in limits])[:, None]
+        weights = {True: Instance.of(view.problem).weight, False: Instance.of(view.problem_in_messages).weight}
+        weight = np.array([weights[resource.by_data] for resource in limits])
+        proportional = np.maximum(use - fixed - np.array([_summed(amount, placement, brokers) for amount in own]), 0.0)
+        carried = np.array([_summed(amount, placement, brokers) for amount in weight])
+        cost = proportional / np.maximum(carried, NOTHING)
+        mean = proportional.sum(axis=1) / np.maximum(carried.sum(axis=1), NOTHING)
+        return cls(use, np.maximum(limit, NOTHING), room, own, weight, cost, mean)
+
+    def takes(self, key: int) -> Floats:
+        """(R,) what the key costs a broker that takes it."""
+        return np.asarray(self.mean * self.weight[:, key] + self.own[:, key])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from trimtab.errors import BadKnob
 from trimtab.place.knobs import typed
@@ -11,7 +11,7 @@ from trimtab.place.registry import full_name
 
 _POSITIVE: Final = ("period_s", "cool_s", "budget_s")
 _NOT_NEGATIVE: Final = ("alpha", "beta", "enough", "gain", "latency_ms")
-_SHARES: Final = ("budget", "gather", "idle")
+_SHARES: Final = ("budget", "gather", "headroom", "idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,12 @@ class Settings:
     budget: float = 0.5  # share of all keys (clients, topics, links) that may move within budget_s
     budget_s: float = 30.0  # window of the budget
     cool_s: float = 60.0  # a key that moved stays for this long, twice as long after each move in a row
+    headroom: float = 0.1  # share of time in which the processor of a topic with a latency bound must not be busy
+    thrift: bool = False  # whether to use no more brokers than the goals before evenness take
     latency_ms: float = 250.0  # p99 of deliveries above which fewer moves run at once
     seed: int = 0
     knobs: dict[str, bool | int | float | str | None] = field(default_factory=dict, hash=False)  # of the policy
+    model: dict[str, Any] = field(default_factory=dict, hash=False)  # latency model, see ``hosting.latency_model``
 
     def __post_init__(self) -> None:
         if self.knobs:

@@ -20,7 +20,7 @@ import numpy as np
 from trimtab.fleet.protocol.names import STOCK
 from trimtab.model.ids import Ids
 from trimtab.model.judgement import Load
-from trimtab.model.owners import link_owners
+from trimtab.model.owners import link_owners, placed_by
 from trimtab.model.placement import UNPLACED, Placement
 from trimtab.model.problem import Problem
 from trimtab.model.workload import PUB, Brokers, Clients, Links, Topics, Workload, columns_of
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trimtab.model.key import Key, RoutingTable
+    from trimtab.model.rtts import Rtts
     from trimtab.model.workload import Floats, Rows
     from trimtab.observe.snapshot import Snapshot, Usage
 
 
-STRENGTH: Final = ("bandwidth", "storage", "compute", "cores", "memory")
+STRENGTH: Final = ("bandwidth", "storage", "compute", "cores", "cpu_speed", "memory")
+NO_VALUE: Final = {"latency_ms": np.nan}  # of columns of topics in which zero would be a value; of private topics
 ORDER: Final = {"client": 0, "topic": 1, "link": 2}  # of keys in a view
 
 
@@ -61,7 +63,7 @@ class View:
         keys = tuple(sorted(routing.brokers, key=lambda key: (ORDER[key.unit], *key)))
         current = np.fromiter((rows.get(routing.brokers[key], UNPLACED) for key in keys), np.int32, len(keys))
         workload = snapshot.workload
-        whole = np.array([routing.unit_of(name) == "topic" for name in workload.topics.ids], bool)
+        whole = placed_by("topic", workload.topics.ids, routing)
         fixed = _fixed(snapshot, rows)
         owner = np.where(fixed == UNPLACED, link_owners(workload, routing, keys), -1).astype(np.int32)
         return cls(snapshot, routing, keys, brokers, current, owner, fixed, whole)
@@ -100,7 +102,8 @@ class View:
     def workload(self) -> Workload:
         """The measured workload with the brokers that are alive."""
         measured = self.snapshot.workload
-        return Workload(measured.topics, measured.clients, self._brokers(), measured.links)
+        every = np.arange(len(measured.clients), dtype=np.int32)
+        return Workload(measured.topics, measured.clients, self._brokers(), measured.links, self._rtt(every))
 
     # Loads.
 
@@ -200,14 +203,16 @@ class View:
         if len(private):
             ids = Ids([*ids, *(f"of {self.keys[row]}" for row in private.tolist())], table="topics")
         others = {
-            spec.name: np.concatenate([values, np.zeros(len(private))])
+            spec.name: np.concatenate([values, np.full(len(private), NO_VALUE.get(spec.name, 0.0))])
             for spec in columns_of(Topics)
             if spec.name not in ("rate", "size_bytes", "out_rate", "out_bytes", "relayed", "taps")
             and (values := getattr(measured.topics, spec.name)) is not None
         }
+        clients = self._clients()
         workload = Workload(
-            Topics(ids, rate, **others), self._clients(), self._brokers(),
+            Topics(ids, rate, **others), clients, self._brokers(),
             Links.subscriptions(topic.astype(np.int32), np.concatenate([self.owner[shared], private])),
+            self._rtt(clients.ids.find(measured.clients.ids.arrow)) if self._all_clients else None,
         )  # fmt: skip
         return Problem(workload, "client", current=Placement("client", self.current))
 
@@ -221,17 +226,34 @@ class View:
             if name in STRENGTH or (rows >= 0).all():
                 mean = float(values.mean()) if len(values) else 0.0
                 columns[name] = [mean if row < 0 else values[row] for row in rows.tolist()]
-        return Brokers(self.brokers, **columns)
+        coordinate = None if measured.coordinate is None else measured.coordinate.behind(rows, np.zeros(len(rows)))
+        return Brokers(self.brokers, **columns, coordinate=coordinate)
+
+    def _rtt(self, clients: Rows) -> Rtts | None:
+        """Measured round-trip times to the brokers that are alive, given the row of every measured client."""
+        measured = self.snapshot.workload
+        if measured.rtt is None:
+            return None
+        return measured.rtt.renumbered(clients, self.brokers.find(measured.brokers.ids.arrow))
 
     def _clients(self) -> Clients:
         """Keys as clients, by name; with the clients' columns if every key is a measured client."""
         measured = self.snapshot.workload.clients
         ids = Ids([key.client if key.unit == "client" else str(key) for key in self.keys], table="clients")
-        rows = measured.ids.find(ids.arrow)
         columns: dict[str, Any] = {}
-        if len(measured) and (rows >= 0).all() and all(key.unit == "client" for key in self.keys):
+        if self._all_clients:
+            rows = measured.ids.find(ids.arrow)
             columns = {name: getattr(measured, name)[rows] for name in measured.present()[1:]}
+            columns["coordinate"] = None if measured.coordinate is None else measured.coordinate.take(rows)
         return Clients(ids, **columns)
+
+    @cached_property
+    def _all_clients(self) -> bool:
+        """Whether every key is a measured client."""
+        measured = self.snapshot.workload.clients
+        if not len(measured) or not all(key.unit == "client" for key in self.keys):
+            return False
+        return bool((measured.ids.find([key.client for key in self.keys]) >= 0).all())
 
 
 def _fixed(snapshot: Snapshot, brokers: Mapping[str, int]) -> Rows:

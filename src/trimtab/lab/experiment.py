@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -55,6 +55,13 @@ class Experiment(Protocol):
     def report(self, rows: list[Row], out: Path) -> Report:
         """Draw figures into ``out``, and return the results in words."""
         ...
+
+
+@runtime_checkable
+class InTwoStages(Protocol):
+    """An experiment with jobs that depend on the rows of the first ones."""
+
+    def further(self, rows: list[Row]) -> list[Job]: ...
 
 
 def mean(rows: Iterable[Row], column: str, **where: Any) -> float:

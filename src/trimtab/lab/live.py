@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trimtab.fleet.operator import Operator
 from trimtab.fleet.sdk.client import Client, connect
@@ -17,6 +17,7 @@ from trimtab.lab.delay import Delays
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from trimtab.fleet.broker.network import NetworkSettings
     from trimtab.fleet.protocol.admin_verbs import MoveOrder
     from trimtab.fleet.protocol.entries import MoveRecord
     from trimtab.fleet.protocol.request import Request
@@ -30,13 +31,15 @@ class LiveFleet:
     """``async with LiveFleet(4, between_ms=20) as fleet``; sites and their brokers are called b1, b2, ..."""
 
     def __init__(
-        self, sites: int, *, between_ms: float = 0.0, hub_ms: float | None = None, executors: int = 16
-    ) -> None:
+        self, sites: int, *, between_ms: float = 0.0, hub_ms: float | None = None, executors: int = 16,
+        network: NetworkSettings | None = None,
+    ) -> None:  # fmt: skip
         self.names = [f"b{number}" for number in range(1, sites + 1)]
         self.between_ms = between_ms  # one way
         self.hub_ms = between_ms if hub_ms is None else hub_ms
         self.home = Path(tempfile.mkdtemp(prefix="trimtab-lab-"))
         self.launch = Launch(self.home, executors=executors)
+        self.launch.network = network or self.launch.network
         self.delays: Delays
         self._stack = contextlib.ExitStack()
         self._ports: dict[str, dict[str, int]] = {}
@@ -73,17 +76,23 @@ class LiveFleet:
             )  # fmt: skip
         await self.launch.ready(self.names)
 
+    def set_rtt(self, one: str, other: str, rtt_ms: float) -> None:
+        """Put two sites at this distance from now on, for their brokers and for clients at either site."""
+        late, early = sorted((one, other), key=self.names.index, reverse=True)
+        for link in (f"mesh {late} {early}", f"client {one} {other}", f"client {other} {one}"):
+            self.delays.set(link, rtt_ms / 2.0)
+
     async def __aexit__(self, *_: object) -> None:
         await self.launch.__aexit__()
         self._stack.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def client(self, name: str, site: str) -> Client:
+    def client(self, name: str, site: str, **more: Any) -> Client:
         """A client at a site: it reaches the site's broker directly, and all other brokers through delays."""
         addresses = {
             other: f"nats://{self.delays.addresses[f'client {site} {other}']}" for other in self.names if other != site
         }
-        return connect(self.home, name=name, home=site, addresses=addresses)
+        return connect(self.home, name=name, home=site, addresses=addresses, **more)
 
     async def operator(self) -> Operator:
         return Operator(await self.launch.admin())

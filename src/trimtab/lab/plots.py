@@ -39,10 +39,22 @@ COLOURS: Final = {
     "sdm": "#c9b037",
     "gsh": "#30638e",
     "multistage": "#2e8b57",
+    "hash": "#9a9a9a",
+    "ffd": "#30638e",
+    "lfs": "#2e8b57",
+    "lfs-ffd": "#e08e45",
+    "centroid": "#30638e",
+    "all-pairs": "#2e8b57",
+    "oracle": "#000000",
 }
 MARKERS: Final = {
     "trim": "o", "gs": "s", "gs-strict": "D", "mkpbs": "^", "ilp": "v", "random": "x", "nearest": "s", "otos": "D",
-    "otos-centroid": "v", "reloc": "^",
+    "otos-centroid": "v", "reloc": "^", "ffd": "s", "lfs": "^", "lfs-ffd": "D",
+    "centroid": "s", "all-pairs": "^", "oracle": "*", "hash": "x",
+}  # fmt: skip
+AXES: Final = {
+    "max_load": "maximum load, data/s", "delay": "mean delay, ms", "brokers_used": "brokers used",
+    "violating_pairs": "pairs out of bound",
 }  # fmt: skip
 DOTS: Final = 20_000  # most clients on a map
 STYLE: Final[dict[str, Any]] = {
@@ -113,7 +125,7 @@ def _placed(comparison: Comparison, name: str) -> bool:
 def _draw_bars(panel: Axes, comparison: Comparison) -> None:
     best = comparison.bound
     names = [answer.policy.split("/")[-1] for answer in comparison.answers]
-    values = np.array([answer.achieved for answer in comparison.answers])
+    values = np.array([answer.judgement.figure(best.figure) for answer in comparison.answers])
     at = np.arange(len(names))[::-1]
     shown = np.minimum(values, 4.0 * max(best.value, float(np.median(values))))
     panel.barh(at, shown, color=[COLOURS.get(name, "#555555") for name in names], height=0.65)
@@ -122,7 +134,7 @@ def _draw_bars(panel: Axes, comparison: Comparison) -> None:
         panel.text(drawn, y, f" {value:,.0f}" if value >= 1000 else f" {value:.3g}", va="center", fontsize=8)
     panel.set_yticks(at, names)
     panel.set_xlim(0.0, 1.25 * float(shown.max(initial=1.0)))
-    panel.set_xlabel("maximum load, data/s" if best.figure == "max_load" else "mean delay, ms")
+    panel.set_xlabel(AXES[best.figure])
     panel.xaxis.set_major_locator(MaxNLocator(4))
     panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")
     panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8)

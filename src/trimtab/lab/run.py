@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from trimtab import config
 from trimtab.errors import BadInput
-from trimtab.lab.experiment import bars_table
+from trimtab.lab.experiment import InTwoStages, bars_table
 from trimtab.lab.experiments import experiment as find
 from trimtab.model import tables
 
@@ -59,7 +59,7 @@ class Run:
 
 def run(
     name: str, seeds: int | None, out: Path, workers: int, progressed: Callable[[int, int], None], on: str = PROCESSES,
-    **knobs: int,
+    **knobs: int | float | str | tuple[str, ...],
 ) -> Run:  # fmt: skip
     """Run all jobs whose rows ``out`` does not contain yet, then write rows, figures and report.
 
@@ -73,18 +73,24 @@ def run(
     jobs = experiment.jobs(seeds, **knobs)
     out.mkdir(parents=True, exist_ok=True)
     done = _read_journal(out / JOURNAL, name)
-    waiting = [job for job in jobs if _key(job) not in done]
-    progressed(len(jobs) - len(waiting), len(jobs))
     with (out / JOURNAL).open("a") as journal:
         if journal.tell() == 0:
             print(json.dumps({"experiment": name, "commit": _commit()}), file=journal, flush=True)
-        finished = _on_spark if on == SPARK else _finished
-        for count, (job, rows) in enumerate(finished(name, waiting, 1 if experiment.timed else workers), 1):
-            print(json.dumps({"job": job, "rows": rows}), file=journal, flush=True)
-            done[_key(job)] = rows
-            progressed(len(jobs) - len(waiting) + count, len(jobs))
 
-    rows = [job | row for job in jobs for row in done[_key(job)]]
+        def carry_out(jobs: list[Job]) -> list[Row]:
+            waiting = [job for job in jobs if _key(job) not in done]
+            progressed(len(jobs) - len(waiting), len(jobs))
+            finished = _on_spark if on == SPARK else _finished
+            for count, (job, rows) in enumerate(finished(name, waiting, 1 if experiment.timed else workers), 1):
+                print(json.dumps({"job": job, "rows": rows}), file=journal, flush=True)
+                done[_key(job)] = rows
+                progressed(len(jobs) - len(waiting) + count, len(jobs))
+            return [job | row for job in jobs for row in done[_key(job)]]
+
+        rows = carry_out(jobs)
+        if isinstance(experiment, InTwoStages):
+            rows += carry_out(experiment.further(rows))
+
     columns = list(dict.fromkeys(name for row in rows for name in row))  # of all rows, since their columns may differ
     tables.write(pa.table({name: [row.get(name) for row in rows] for name in columns}), out / "rows.parquet")
     report = experiment.report(rows, out)

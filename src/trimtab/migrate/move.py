@@ -69,6 +69,11 @@ class Move:
         return self.key.unit
 
     @property
+    def whole(self) -> bool:
+        """Whether a whole topic moves, so that its processor and its stored messages change their host."""
+        return self.key.unit == "topic"
+
+    @property
     def topic(self) -> str:
         return self.key.topic
 
@@ -239,7 +244,7 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
 
         # A client that cannot reach the target stays at the source; a topic's clients are reached either way.
         case Phase.DRAINING, Refused(reason):
-            if move.unit == "topic":
+            if move.whole:
                 return _in(move, Phase.DONE, reason), [Retire()]
             return _in(move, Phase.ROLLING_BACK, reason), [Undo()]
         case Phase.DRAINING, SourceSilent() | SourceLost() | TargetLost():

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 UNPLACED: Final = -1
 
 
-Figure = Literal["received", "max_load", "delay"]  # figures of a judgement that a bound can be about
+# Figures of a judgement that a bound can be about.
+Figure = Literal["received", "max_load", "delay", "brokers_used", "violating_pairs"]
 
 
 @dataclass(frozen=True, slots=True)

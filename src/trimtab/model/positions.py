@@ -9,11 +9,11 @@ import numpy as np
 from trimtab.errors import MissingColumn
 
 if TYPE_CHECKING:
-    from trimtab.model.workload import Brokers, Clients, Floats, Rows
+    from trimtab.model.workload import Brokers, Clients, Floats
 
 EARTH_KM: Final = 6371.0088  # mean radius
 AT_ONCE: Final = 1 << 22  # most distances held in memory at a time
-WHY: Final = "how far clients and brokers are apart; lat and lon, or x_km and y_km, in both tables"
+WHY: Final = "how far clients and brokers are apart; lat and lon, x_km and y_km, or coordinate, in both tables"
 
 
 def points(clients: Clients, brokers: Brokers) -> tuple[Floats, Floats]:
@@ -42,12 +42,3 @@ def km_between(one: Floats, other: Floats) -> Floats:
     if one.shape[1] == 2:
         return straight
     return 2.0 * EARTH_KM * np.arcsin(np.minimum(straight / 2.0, 1.0))
-
-
-def nearest(clients: Clients, brokers: Brokers, among: Rows) -> Rows:
-    """For every client, the position in ``among`` (rows of brokers) of the nearest broker; ties: the first."""
-    client, broker = points(clients, brokers)
-    broker = broker[among]
-    step = max(1, AT_ONCE // max(len(among), 1))
-    parts = [km_between(client[at : at + step], broker).argmin(axis=1) for at in range(0, len(client), step)]
-    return np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)

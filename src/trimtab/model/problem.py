@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from trimtab.errors import BadInput, BadKnob, BadTable
+from trimtab.model.hardware import PAPER, Hardware
 from trimtab.model.placement import UNITS, UNPLACED
 from trimtab.model.workload import SUB
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from trimtab.model.placement import Placement, Unit
     from trimtab.model.workload import Floats, Rows, Workload
 
+ONE_WAY: Final = 0.5
+ROUND_TRIP: Final = 1.0  # the reading of Gupta et al. (SEC'21): docs/internals/nearness.md
 NEXT_TO_NOTHING: Final = 1e-9  # a broker with less than this share of the strongest one's bandwidth takes no keys
 
 
@@ -39,6 +43,8 @@ class Problem:
     unit: Unit
     current: Placement | None = None  # current placement, for policies that keep moves few
     delays: Delays = Delays()
+    hardware: Hardware = PAPER  # of a broker with the profile's cores and speed; brokers' own columns count more
+    leg: float = ONE_WAY  # latency from a client to a broker or back, as a share of their round-trip time
 
     data_rate: Floats = field(init=False)  # (K,) d[k], data/s of one copy of topic k
     bandwidth: Floats = field(init=False)  # (B,) data/s of each broker; inf where none is given
@@ -49,6 +55,8 @@ class Problem:
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
             raise BadInput(f"unit must be one of {', '.join(UNITS)}, but is '{self.unit}'")
+        if not 0.0 < self.leg <= ROUND_TRIP:
+            raise BadKnob("problem", "leg", self.leg, "a share of the round-trip time, above 0 and at most 1")
         load = self.workload
         links, brokers = load.links, load.brokers
         if self.unit == "link":
@@ -90,6 +98,28 @@ class Problem:
     @property
     def brokers(self) -> int:
         return len(self.bandwidth)
+
+    @cached_property
+    def machines(self) -> tuple[tuple[Hardware, ...], Rows]:
+        """The kinds of hardware among the brokers, and (B,) the kind of each broker."""
+        return self.machines_of(self.hardware)
+
+    def machines_of(self, hardware: Hardware) -> tuple[tuple[Hardware, ...], Rows]:
+        """The same with another hardware profile: brokers with their own cores and speed differ from it."""
+        table = self.workload.brokers
+        for name in ("cores", "cpu_speed"):
+            values = getattr(table, name)
+            if values is not None and (values <= 0.0).any():
+                row = int(np.flatnonzero(values <= 0.0)[0])
+                raise BadTable("brokers", f"{name} is 0, but latencies are predicted for more than zero", row)
+        own = -1.0  # cores of a broker that has the profile's number; NaNs would all be different kinds
+        cores = np.full(self.brokers, own) if table.cores is None else np.nan_to_num(table.cores, nan=own)
+        speed = np.ones(self.brokers) if table.cpu_speed is None else table.cpu_speed
+        kinds, kind = np.unique(np.stack([cores, speed]), axis=1, return_inverse=True)
+        machines = tuple(
+            hardware.scaled(cores=None if number == own else number, speed=fast) for number, fast in kinds.T.tolist()
+        )
+        return machines, np.asarray(kind, np.int32).reshape(-1)
 
     def refuse_unless_mine(self, placement: Placement, name: str = "placement") -> None:
         """Refuse a placement whose unit, size or brokers do not match this problem."""

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 FORMATS: Final = ("csv", "parquet")
 
 
+def find_if_any(folder: Path, name: str) -> Path | None:
+    """The file of table ``name`` in a workload folder, or None."""
+    return find(folder, name) if any((folder / f"{name}.{ending}").exists() for ending in FORMATS) else None
+
+
 def find(folder: Path, name: str) -> Path:
     """The file of table ``name`` in a workload folder."""
     if not folder.is_dir():

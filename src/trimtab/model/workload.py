@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import Field, dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.errors import BadTable, MissingColumn
 from trimtab.model.ids import Ids
+
+if TYPE_CHECKING:
+    from trimtab.model.coordinates import Coordinates
+    from trimtab.model.rtts import Rtts
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int32]  # positions in another table
@@ -52,7 +56,7 @@ class Table:
         return len(self.ids)
 
     def present(self) -> list[str]:
-        """The names of the columns that are there."""
+        """The names of the columns of numbers that are there."""
         return ["id", *(f.name for f in columns_of(type(self)) if getattr(self, f.name) is not None)]
 
     def need(self, name: str, why: str) -> Floats:
@@ -116,6 +120,11 @@ class Clients(Table):
     lon: Floats | None = column(signed=True)
     x_km: Floats | None = column(signed=True)
     y_km: Floats | None = column(signed=True)
+    coordinate: Coordinates | None = None  # network coordinate of each
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_coordinates(self, self.coordinate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,10 +137,32 @@ class Brokers(Table):
     compute: Floats | None = column()  # messages processed/s
     cores: Floats | None = column()
     memory: Floats | None = column()  # bytes
+    cpu_speed: Floats | None = column()  # of one core, relative to the hardware profile in use; 1: the same
     lat: Floats | None = column(signed=True)
     lon: Floats | None = column(signed=True)
     x_km: Floats | None = column(signed=True)
     y_km: Floats | None = column(signed=True)
+    coordinate: Coordinates | None = None  # network coordinate of each
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_coordinates(self, self.coordinate)
+
+
+def _check_coordinates(table: Table, coordinates: Coordinates | None) -> None:
+    if coordinates is not None and len(coordinates) != len(table):
+        raise BadTable(table.name, f"there are {len(coordinates)} coordinates, but {len(table)} ids")
+
+
+def refuse_mixed_dimensions(clients: Clients, brokers: Brokers) -> None:
+    """Refuse coordinates of clients and brokers that cannot be compared."""
+    if clients.coordinate is None or brokers.coordinate is None:
+        return
+    those, these = clients.coordinate.point.shape[1], brokers.coordinate.point.shape[1]
+    if those != these:
+        row = int(np.argmax(brokers.coordinate.known))
+        raise BadTable(brokers.name, f"coordinate has {these + 1} numbers, but those of clients have {those + 1}; all "
+                       "coordinates of a workload have the same dimension", row)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,19 +215,27 @@ class Workload:
     clients: Clients
     brokers: Brokers
     links: Links
+    rtt: Rtts | None = None  # measured round-trip times, which override those of coordinates
 
     def __post_init__(self) -> None:
-        links = self.links
-        for name, rows, table in (
-            ("topic", links.topic, self.topics),
-            ("client", links.client, self.clients),
-            ("role", links.role, ROLES),
-        ):
-            outside = (rows < 0) | (rows >= len(table))
-            if outside.any():
-                row = int(np.flatnonzero(outside)[0])
-                raise BadTable("links", f"{name} {rows[row]} is not one of the {len(table)}", row)
+        links, rtt = self.links, self.rtt
+        _refuse_unknown_rows("links", "topic", links.topic, len(self.topics))
+        _refuse_unknown_rows("links", "client", links.client, len(self.clients))
+        _refuse_unknown_rows("links", "role", links.role, len(ROLES))
         self._refuse_duplicate_links()
+        refuse_mixed_dimensions(self.clients, self.brokers)
+        if rtt is not None:
+            _refuse_unknown_rows("rtt", "client", rtt.client, len(self.clients))
+            _refuse_unknown_rows("rtt", "broker", rtt.broker, len(self.brokers))
+            self._refuse_duplicate_pairs(rtt)
+
+    @cached_property
+    def copies(self) -> Floats:
+        """(K,) copies of a message that go to subscribers: one for each subscription, and one if none is listed."""
+        subscribes = self.links.role == SUB
+        weight = None if self.links.weight is None else self.links.weight[subscribes]
+        count = np.bincount(self.links.topic[subscribes], weights=weight, minlength=len(self.topics))
+        return np.maximum(np.rint(count), 1.0)
 
     def _refuse_duplicate_links(self) -> None:
         links = self.links
@@ -209,3 +248,20 @@ class Workload:
             role = ROLES[links.role[again]]
             problem = f"topic '{topic}', client '{client}', role {role} stands in row {first + 1} already"
             raise BadTable("links", f"{problem}; a link is listed once", int(again))
+
+    def _refuse_duplicate_pairs(self, rtt: Rtts) -> None:
+        key = rtt.client.astype(np.int64) * len(self.brokers) + rtt.broker
+        in_order = np.sort(key)
+        twice = in_order[1:] == in_order[:-1]
+        if twice.any():
+            first, again = np.flatnonzero(key == in_order[:-1][twice][0])[:2]
+            client, broker = self.clients.ids[rtt.client[again]], self.brokers.ids[rtt.broker[again]]
+            problem = f"client '{client}' and broker '{broker}' stand in row {first + 1} already"
+            raise BadTable("rtt", f"{problem}; a measured pair is listed once", int(again))
+
+
+def _refuse_unknown_rows(table: str, name: str, rows: NDArray[Any], count: int) -> None:
+    outside = (rows < 0) | (rows >= count)
+    if outside.any():
+        row = int(np.flatnonzero(outside)[0])
+        raise BadTable(table, f"{name} {rows[row]} is not one of the {count}", row)

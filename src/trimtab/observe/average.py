@@ -27,6 +27,7 @@ YOUNG: Final = 3  # samples after a change during which it can still be taken ba
 BURSTS: Final = 5.0  # number of bursts that the average of bursty traffic spans
 STEADY: Final = 3  # consecutive non-zero samples that make traffic steady, not bursty
 RARER: Final = 0.8  # decay of the remembered gap between bursts, per burst
+RECENT_S: Final = 5.0  # time constant of the short average
 
 
 class Averages:
@@ -39,6 +40,7 @@ class Averages:
         self.average_s = average_s
         self.known_s = 0.0  # seconds covered by all samples so far
         self.mean: Floats = np.zeros((rows, columns))  # per second
+        self.recent: Floats = np.zeros(rows)  # of the first column, over ``RECENT_S``: quick and noisy, for trends
         self._variance: Floats = np.zeros(rows)  # of the first column
         self._off: NDArray[np.int8] = np.zeros(rows, np.int8)  # last sample: 1 far above the mean, -1 far below
         self._last: Floats = self.mean  # the mean before the last sample
@@ -58,6 +60,8 @@ class Averages:
         if seconds <= 0.0:
             return
         self.known_s += seconds
+        newest = max(-np.expm1(-seconds / RECENT_S), seconds / self.known_s)
+        self.recent = self.recent + newest * (amount[:, 0] / seconds - self.recent)
         # The gap of earlier bursts decides the weight, so that a late burst counts as much as the others.
         least = np.where(self._gap > 0.0, 0.0, seconds / self.known_s)
         share = np.maximum(-np.expm1(-seconds / np.maximum(self.average_s, BURSTS * self._gap)), least)
@@ -128,6 +132,7 @@ class Averages:
             return np.concatenate([column[rows], np.full((more, *column.shape[1:]), new, column.dtype)])
 
         self.mean, self._last, self._before = resized(self.mean), resized(self._last), resized(self._before)
+        self.recent = resized(self.recent)
         self._variance, self._off, self._age = resized(self._variance), resized(self._off), resized(self._age, YOUNG)
         self._gap, self._since, self._run = resized(self._gap), resized(self._since, np.inf), resized(self._run)
         self._burst, self._times = resized(self._burst), resized(self._times)

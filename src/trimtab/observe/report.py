@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from trimtab.observe.best_brokers import BestBrokers
 from trimtab.observe.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
+MOST_MEASURED: Final = 8  # brokers whose measured times a client reports
+LONGEST_MS: Final = 10_000.0  # of a round-trip time
 PART: Final = 500  # most topics, and most clients, in one report message
 
 
@@ -62,6 +65,35 @@ Links = dict[str, dict[str, list[str]]]  # client -> topic -> roles
 Published = dict[str, dict[str, int]]  # client -> topic -> bytes
 
 
+class ClientPosition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a client is in the network, of constant size however many brokers there are."""
+
+    gateway: str  # the nearest broker, or the one the client says it is attached to
+    access_ms: float  # round-trip time between the client and its gateway
+    rtts: dict[str, float] = {}  # measured round-trip times, ms, to at most ``MOST_MEASURED`` brokers
+
+    def cleaned(self, brokers: Collection[str]) -> ClientPosition | None:
+        """Without what cannot be right: times of unknown brokers, times that are no times. None: nothing is left."""
+        if self.gateway not in brokers or not 0.0 <= self.access_ms <= LONGEST_MS:
+            return None
+        good = {name: ms for name, ms in self.rtts.items() if name in brokers and 0.0 < ms <= LONGEST_MS}
+        kept = dict(list(good.items())[:MOST_MEASURED])
+        return self if len(kept) == len(self.rtts) else msgspec.structs.replace(self, rtts=kept)
+
+
+Positions = dict[str, ClientPosition]  # by client
+
+
+class ProbeCounts(msgspec.Struct, omit_defaults=True):
+    """An agent's probes of other brokers since it started."""
+
+    sent: int = 0
+    answered: int = 0  # and used
+    refused: int = 0  # answered by another broker, after an impossible time, or with a coordinate that cannot be right
+    unanswered: int = 0
+    resets: int = 0  # of the coordinate, because it was not finite any more
+
+
 class BrokerReport(msgspec.Struct):
     """One broker over one period."""
 
@@ -83,6 +115,9 @@ class BrokerReport(msgspec.Struct):
     stock_subscriptions: dict[str, int] | None = None  # topic -> subscriptions of stock clients
     own_bytes: int = 0  # requests and reports between the fleet's processes, part of in_bytes and out_bytes
     client_bytes: int = 0  # the part of own_bytes that clients cause
+    probes: ProbeCounts | None = None
+    positions: Positions | None = None  # of the clients at home here; every few seconds
+    summaries: dict[str, BestBrokers] | None = None  # network latency of topics that are hosted here; every few seconds
 
     def encode(self) -> dict[str, Any]:
         """The report as JSON values."""
@@ -95,12 +130,15 @@ class BrokerReport(msgspec.Struct):
 
     def parts(self) -> Iterator[BrokerReport]:
         """Split the report into parts that fit into one message each; their sum is the report."""
-        lists = (self.topics, self.links, self.published, self.stock_subscriptions)
+        lists = (
+            self.topics, self.links, self.published, self.stock_subscriptions, self.positions, self.summaries
+        )  # fmt: skip
         for start in range(0, max([1, *(len(entries) for entries in lists if entries)]), PART):
             base = self if start == 0 else BrokerReport(self.broker, self.at, self.period_s)
             yield msgspec.structs.replace(
                 base, topics=_slice(self.topics, start), links=_slice(self.links, start),
                 published=_slice(self.published, start), stock_subscriptions=_slice(self.stock_subscriptions, start),
+                positions=_slice(self.positions, start), summaries=_slice(self.summaries, start),
             )  # fmt: skip
 
 

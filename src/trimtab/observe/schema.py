@@ -35,6 +35,8 @@ def spark_type(kind: Any) -> str:
     kind = _plain(kind)
     if kind in _SPARK:
         return _SPARK[kind]
+    if _is_array(kind):
+        return _SPARK[str]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return f"STRUCT<{', '.join(f'{name}: {spark_type(item)}' for name, item in columns(kind).items())}>"
     inside = [spark_type(item) for item in get_args(kind)]
@@ -55,10 +57,17 @@ def arrow_type(kind: Any) -> pa.DataType:
     simple = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
     if kind in simple:
         return simple[kind]
+    if _is_array(kind):
+        return simple[str]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return pa.struct([(name, arrow_type(item)) for name, item in columns(kind).items()])
     inside = [arrow_type(item) for item in get_args(kind)]
     return pa.map_(*inside) if get_origin(kind) is dict else pa.list_(*inside)
+
+
+def _is_array(kind: Any) -> bool:
+    """Whether a struct is written as an array without names of fields; such a value is read as its JSON text."""
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__struct_config__.array_like
 
 
 def _plain(kind: Any) -> Any:

@@ -55,6 +55,7 @@ class TopicAverages:
         return pa.table({
             "topic": self._topics.filter(pa.array(active)),
             "rate": mean["in_msgs"],
+            "recent": self._averages.recent[active],
             "size_bytes": _ratio(mean["in_bytes"], mean["in_msgs"]),
             "processing_ms": 1000.0 * _ratio(mean["busy_s"], mean["processed"]),
             "out_rate": pa.array(mean["result_msgs"], mask=mean["processed"] <= NOTHING),

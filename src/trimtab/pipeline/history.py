@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import time
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
@@ -77,6 +79,28 @@ def windows(
     else:
         table = telemetry.client_windows(rows["links"], rows["topics"], every_s)
     return table.withColumn("begin", F.lit(first)) if single else table
+
+
+def topic_rates(
+    spark: SparkSession, history: Path, every_s: float, since: float, step: Callable[[str], None] = lambda text: None
+) -> tuple[tuple[str, ...], Any]:  # fmt: skip
+    """Topics, and (T, n) messages/s published in windows of ``every_s`` seconds, the newest last; NaN where the fleet
+    was not measured. The first and the last window count only if they are complete."""
+    rows, (first, last, _) = _within(spark, history, since, None, step)
+    step("adding up")
+    table = telemetry.topic_windows(rows["topics"], every_s).select("begin", "topic", "in_msgs_per_s").toArrow()
+    seen = rows["brokers"].select((F.floor(F.col("at") / every_s) * every_s).alias("begin")).distinct().toArrow()
+    low, high = math.ceil(first / every_s), math.floor(last / every_s)
+    measured = {round(begin / every_s) - low for begin in seen["begin"].to_pylist()}
+    names = tuple(sorted(set(table["topic"].to_pylist())))
+    place = {name: row for row, name in enumerate(names)}
+    rates = np.full((len(names), max(high - low, 0)), np.nan)
+    rates[:, [window for window in measured if 0 <= window < rates.shape[1]]] = 0.0
+    for begin, name, rate in zip(*(table[column].to_pylist() for column in table.column_names), strict=True):
+        window = round(begin / every_s) - low
+        if 0 <= window < rates.shape[1]:
+            rates[place[name], window] = rate
+    return names, rates
 
 
 def _within(

@@ -1,4 +1,4 @@
-"""The tables of a measurement: rates of topics, and links with their broker and weight.
+"""The tables of a measurement: rates and latencies of topics, and links with their broker and weight.
 
 The weight of a publishing link is its share of the topic's publications; the weight of a subscribing link is its number
 of subscriptions. All plain NATS and MQTT clients of a broker are one client, ``stock-BROKER``.
@@ -6,7 +6,7 @@ of subscriptions. All plain NATS and MQTT clients of a broker are one client, ``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from trimtab.model.workload import Floats
 
+    Located = tuple[str | None, float | None, dict[str, float]]
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -28,19 +30,49 @@ class Measured:
     links: pa.Table  # client, topic, role, broker; topic is null for a client without links
     publications: pa.Table  # client, topic, broker, bytes published recently
     stock: pa.Table  # broker, topic, subscriptions
+    p90_ms: Mapping[str, float] = field(default_factory=dict)  # of delivery times, by topic
+    positions: pa.Table | None = None  # client, gateway, access_ms, rtts
 
 
 def measured_tables(
     rates: pa.Table, measured: Measured, brokers: list[str], tapped: Collection[str] = ()
 ) -> dict[str, pa.Table]:
-    """Topics, clients, brokers and links. The hub gets a copy of every publication to a ``tapped`` topic."""
+    """Topics, clients, brokers, links and measured round-trip times. The hub gets a copy of every publication to a
+    ``tapped`` topic."""
     links = _links(measured)
     topics = _topics(rates, links, tapped)
+    p90 = [measured.p90_ms.get(name) for name in topics["id"].to_pylist()]
+    topics = topics.append_column("p90_ms", pa.array(p90, pa.float64()))
     clients = pa.chunked_array([*measured.links["client"].chunks, *links["client"].chunks], pa.string())
+    names = pc.unique(clients)
+    located = _located(measured, names.to_pylist(), set(brokers))
+    columns = {"id": names, "gateway": pa.array([gateway for gateway, _, _ in located], pa.string()),
+               "access_ms": pa.array([access for _, access, _ in located], pa.float64())}  # fmt: skip
     return {
-        "topics": topics, "clients": pa.table({"id": pc.unique(clients)}),
+        "topics": topics, "clients": pa.table(columns),
         "brokers": pa.table({"id": pa.array(brokers, pa.string())}), "links": links,
+        "rtt": _pairs(names.to_pylist(), located),
     }  # fmt: skip
+
+
+def _located(measured: Measured, names: list[str], brokers: set[str]) -> list[Located]:
+    """Gateway, time to it and measured times of every client; plain clients are at their broker."""
+    reported = measured.positions.to_pylist() if measured.positions is not None else []
+    known: dict[str, Located] = {}
+    for row in reported:
+        if row["gateway"] in brokers and row["access_ms"] is not None:
+            rtts = {broker: ms for broker, ms in dict(row["rtts"] or ()).items() if broker in brokers}
+            known[row["client"]] = row["gateway"], row["access_ms"], {row["gateway"]: row["access_ms"]} | rtts
+    at_home = {f"{STOCK}{broker}": (broker, 0.0, {broker: 0.0}) for broker in brokers}
+    return [known.get(name) or at_home.get(name) or (None, None, {}) for name in names]
+
+
+def _pairs(names: list[str], located: list[Located]) -> pa.Table:
+    measured = zip(names, (rtts for _, _, rtts in located), strict=True)
+    rows = [(name, broker, ms) for name, rtts in measured for broker, ms in rtts.items()]
+    columns = ([row[column] for row in rows] for column in range(3))
+    kinds = zip(("client", "broker", "rtt_ms"), (pa.string(), pa.string(), pa.float64()), columns, strict=True)
+    return pa.table({name: pa.array(values, kind) for name, kind, values in kinds})
 
 
 def _links(measured: Measured) -> pa.Table:

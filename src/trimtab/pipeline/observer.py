@@ -15,6 +15,7 @@ from trimtab.fleet.protocol.subjects import bucket_stream
 from trimtab.observe.snapshot import USAGE_S, Usage, packed
 from trimtab.pipeline import feeds, tables, telemetry
 from trimtab.pipeline.averages import TopicAverages
+from trimtab.pipeline.latencies import TopicLatencies
 from trimtab.pipeline.measured import Measured, measured_tables
 from trimtab.pipeline.nats.jetstream import JetStream
 
@@ -70,6 +71,7 @@ class Observer:
     def _reset(self) -> None:
         self._pieces: list[Piece] = []
         self._averages: TopicAverages | None = None
+        self._latencies = TopicLatencies(AVERAGE_S)
         self._at = {TELEMETRY: 0, RESULTS: 0}
         self._marks: object = None  # fingerprint of the current links
         self._links: pa.Table | None = None
@@ -120,7 +122,9 @@ class Observer:
         self._pieces.append(Piece(now, reports, results))
         rows = telemetry.topics(reports.frame).unionAll(results.frame).coalesce(1)
         middle = (self._averages.at + now) / 2
-        self._averages.add(telemetry.halves(rows.where(rows.at > self._averages.began), middle).toArrow(), middle, now)
+        fresh = rows.where(rows.at > self._averages.began)
+        self._averages.add(telemetry.halves(fresh, middle).toArrow(), middle, now)
+        self._latencies.add(telemetry.latencies(fresh).toArrow(), now)
         self._publish(jetstream, now, self._averages)
         if time.monotonic() > self._stored_at + HISTORY_S:
             self.store()
@@ -145,7 +149,8 @@ class Observer:
         usage = self._usage(telemetry.brokers(reports), telemetry.topics(reports), since, now)
         links = Measured(
             self._current_links(jetstream, reports), telemetry.publications(reports, now - USAGE_S).toArrow(),
-            telemetry.current_stock(reports).toArrow(),
+            telemetry.current_stock(reports).toArrow(), self._latencies.p90_ms(),
+            telemetry.positions(reports).toArrow(),
         )  # fmt: skip
         tables = measured_tables(averages.rates(), links, list(usage), self._feeds)
         data = packed(now, tables, usage, averages.unsure())

@@ -34,7 +34,7 @@ LINKS: Final = f"{spark_ddl(BrokerReport, ('at', 'broker'))}, client STRING, top
 TABLES: Final = {"brokers": BROKERS, "topics": TOPICS, "links": LINKS}
 
 # Lists of clients are long and mostly the same as before, so they are read only where they are needed.
-_TEXTS: Final = ("links", "published", "stock_subscriptions")
+_TEXTS: Final = ("links", "published", "stock_subscriptions", "positions", "summaries")
 _REPORT: Final = spark_ddl(BrokerReport, as_text=_TEXTS)
 _TYPES: Final = {name: spark_type(kind) for name, kind in columns(BrokerReport, _TEXTS).items()}
 SUMMED: Final = ("in_msgs", "in_bytes", "processed", "busy_s", "result_msgs", "result_bytes")
@@ -93,6 +93,14 @@ def stock_subscriptions(reports: DataFrame) -> DataFrame:
     """``at``, ``broker``, ``topic``, ``subscriptions``: subscriptions of plain NATS and MQTT clients."""
     lists = reports.where("stock_subscriptions IS NOT NULL").select("at", "broker", _parsed("stock_subscriptions"))
     return lists.select("at", "broker", F.explode("stock_subscriptions").alias("topic", "subscriptions"))
+
+
+def positions(reports: DataFrame) -> DataFrame:
+    """``client``, ``gateway``, ``access_ms``, ``rtts``: the newest position of every client in the network."""
+    lists = reports.where("positions IS NOT NULL").select("at", _parsed("positions"))
+    rows = lists.select("at", F.explode("positions").alias("client", "position"))
+    newest = rows.groupBy("client").agg(F.max_by("position", "at").alias("position"))
+    return newest.select("client", "position.gateway", "position.access_ms", "position.rtts")
 
 
 def _parsed(name: str) -> Column:
@@ -196,6 +204,12 @@ def marks(reports: DataFrame) -> DataFrame:
     return lists.groupBy("broker", "at").agg(F.sum("mark").alias("mark"))
 
 
+def latencies(rows: DataFrame) -> DataFrame:
+    """``topic``, ``bucket``, ``hits``: the merged histogram of every topic's delivery times."""
+    exploded = rows.select("topic", F.explode("latency").alias("bucket", "hits"))
+    return exploded.groupBy("topic", "bucket").agg(F.sum("hits").alias("hits"))
+
+
 def percentiles(rows: DataFrame, by: Sequence[str], shares: Sequence[float]) -> DataFrame:
     """Percentiles of latency in milliseconds (``p50_ms`` and so on), from the merged histograms."""
     buckets = rows.select(*by, F.explode("latency").alias("bucket", "hits")).groupBy(*by, "bucket")
@@ -212,17 +226,20 @@ def percentiles(rows: DataFrame, by: Sequence[str], shares: Sequence[float]) -> 
 
 def usage(rows: DataFrame, processed: DataFrame, since: float, until: float) -> DataFrame:
     """Resource use of every broker, from ``BROKERS`` and ``TOPICS``: bytes/s and messages/s in and out, cores in use by
-    its servers and by processors, bytes of memory."""
-    span = max(until - since, 1e-9)
+    its servers and by processors, bytes of memory. Means over the time that the reports cover, which differs from the
+    time asked for by a report more or less."""
     within = (F.col("at") > since) & (F.col("at") <= until)
+    covered = F.greatest(F.sum("period_s"), F.lit(1e-9))
     own = rows.where(within).groupBy("broker").agg(
-        (F.sum(F.col("in_bytes") + F.col("out_bytes")) / span).alias("data"),
-        (F.sum(F.col("in_msgs") + F.col("out_msgs")) / span).alias("messages"), F.avg("cpu").alias("cores"),
-        F.avg("memory_bytes").alias("memory"), (F.sum("own_bytes") / span).alias("own"),
-        (F.sum("client_bytes") / span).alias("clients"),
+        (F.sum(F.col("in_bytes") + F.col("out_bytes")) / covered).alias("data"),
+        (F.sum(F.col("in_msgs") + F.col("out_msgs")) / covered).alias("messages"), F.avg("cpu").alias("cores"),
+        F.avg("memory_bytes").alias("memory"), (F.sum("own_bytes") / covered).alias("own"),
+        (F.sum("client_bytes") / covered).alias("clients"), covered.alias("covered"),
     )  # fmt: skip
-    busy = processed.where(within).groupBy("broker").agg((F.sum("busy_s") / span).alias("processing"))
-    return own.join(busy, "broker", "left").fillna(0.0, ["cores", "memory", "processing", "own", "clients"])
+    busy = processed.where(within).groupBy("broker").agg(F.sum("busy_s").alias("busy_s"))
+    joined = own.join(busy, "broker", "left").withColumn("processing", F.col("busy_s") / F.col("covered"))
+    rates = joined.drop("busy_s", "covered")
+    return rates.fillna(0.0, ["cores", "memory", "processing", "own", "clients"])
 
 
 def _begin(every_s: float) -> Column:

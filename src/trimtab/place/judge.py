@@ -12,6 +12,8 @@ from trimtab.model.placement import UNPLACED
 from trimtab.model.workload import PUB, SUB
 from trimtab.place.client.bounds import least_moves
 from trimtab.place.client.delays import Field, has_delays
+from trimtab.place.topic.measured import network_latency_of
+from trimtab.place.topic.simulated import latency_of
 from trimtab.place.wire import Traffic
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 def judge(problem: Problem, placement: Placement) -> Judgement:
     """All figures of ``placement``, from the placement and the workload alone.
 
-    O(L log L) time for L links, and about 25 bytes of memory a link.
+    O(L log L) time for L links, and about 25 bytes of memory a link. A placement of topics with processing times is
+    also simulated, at some milliseconds a broker.
     """
     problem.refuse_unless_mine(placement)
     carrier = carriers(problem, placement)
@@ -45,6 +48,8 @@ def judge(problem: Problem, placement: Placement) -> Judgement:
         wire=Load(_wire(problem, placement, carrier), problem.speed if problem.unit == "client" else None),
         moves=_moves(problem, placement, load),
         delay=_delay(problem, placement),
+        latency=latency_of(problem, placement),
+        network=network_latency_of(problem, placement),
     )
 
 

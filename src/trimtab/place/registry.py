@@ -42,6 +42,11 @@ FAMILIES: Final = {
             "both": "trimtab.place.client.bounds:least_delay",
         },
     ),
+    "topic": Family(
+        "topic",
+        "fewest brokers with every topic inside its latency bound, or every topic near its clients",
+        {"brokers": "trimtab.place.topic.bounds:quick"},
+    ),
 }
 
 POLICIES: Final = {
@@ -61,6 +66,14 @@ POLICIES: Final = {
     "client/gsh": "trimtab.place.client.bad:Gsh",
     "client/multistage": "trimtab.place.client.bad:Multistage",
     "client/trim": "trimtab.place.client.trim:Trim",
+    "topic/hash": "trimtab.place.topic.hashed:Hash",
+    "topic/ffd": "trimtab.place.topic.ffd:Ffd",
+    "topic/lfs": "trimtab.place.topic.lfs:Lfs",
+    "topic/lfs-ffd": "trimtab.place.topic.lfs:LfsFfd",
+    "topic/ilp": "trimtab.place.topic.ilp:Ilp",
+    "topic/centroid": "trimtab.place.topic.centroid:Centroid",
+    "topic/all-pairs": "trimtab.place.topic.all_pairs:AllPairs",
+    "topic/trim": "trimtab.place.topic.trim:Trim",
 }
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from trimtab.model.hardware import Hardware
     from trimtab.model.workload import Floats
 
     Ints = NDArray[np.int64]
@@ -26,10 +27,17 @@ class Sets:
     begin: Ints  # (S + 1,)
     rate: Floats  # (M,) messages/s
     processing_ms: Floats  # (M,) nominal CPU time of a message
+    subscribers: Floats = None  # type: ignore[assignment]  # (M,) copies of a message; default: 1 each
 
     def __post_init__(self) -> None:
-        for name, kind in (("begin", np.int64), ("rate", np.float64), ("processing_ms", np.float64)):
+        if self.subscribers is None:
+            object.__setattr__(self, "subscribers", np.ones(len(self.rate)))
+        for name, kind in (
+            ("begin", np.int64), ("rate", np.float64), ("processing_ms", np.float64), ("subscribers", np.float64),
+        ):  # fmt: skip
             object.__setattr__(self, name, np.asarray(getattr(self, name), kind))
+        if self.subscribers.shape != self.rate.shape:
+            raise BadInput(f"subscribers has shape {self.subscribers.shape}, but must have {self.rate.shape}")
 
     def __len__(self) -> int:
         return len(self.begin) - 1
@@ -75,13 +83,28 @@ class Sets:
         sizes = self.sizes[rows]
         begin = np.concatenate([[0], np.cumsum(sizes)])
         members = np.repeat(self.begin[rows] - begin[:-1], sizes) + np.arange(begin[-1])
-        return Sets(begin, self.rate[members], self.processing_ms[members])
+        return Sets(begin, self.rate[members], self.processing_ms[members], self.subscribers[members])
+
+    def for_one_subscriber(self, hardware: Hardware) -> Sets:
+        """The same sets as models see them that do not know subscribers: copies of a message are processing."""
+        if (self.subscribers == 1.0).all():
+            return self
+        return Sets(self.begin, self.rate, hardware.for_one_subscriber(self.processing_ms, self.subscribers))
 
     def topics_of(self, rows: Ints) -> Ints:
         """Rows of the topics of these sets, in their order."""
         sizes = self.sizes[rows]
         begin = np.concatenate([[0], np.cumsum(sizes)])
         return np.asarray(np.repeat(self.begin[rows] - begin[:-1], sizes) + np.arange(begin[-1]))
+
+    def refuse_senseless(self) -> None:
+        columns = {"rate": self.rate, "processing_ms": self.processing_ms, "subscribers": self.subscribers}
+        for name, values in columns.items():
+            bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0.0)))
+            if len(bad):
+                raise BadInput(
+                    f"{name} of a topic to predict must be zero or more, and finite, but is {values[bad[0]]}"
+                )
 
     def refuse_if_larger_than(self, most: int, name: str) -> None:
         if len(self) and self.sizes.max() > most:

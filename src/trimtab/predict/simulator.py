@@ -17,10 +17,12 @@ from trimtab.compiled import compiled
 from trimtab.errors import BadInput
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
+    from trimtab.model.hardware import Hardware
     from trimtab.model.workload import Floats
-    from trimtab.predict.hardware import Hardware
 
     Ints = NDArray[np.int64]
 
@@ -80,6 +82,28 @@ def simulate(
     return Run(messages, quantiles, late, cpu)
 
 
+def repeated(
+    hardware: Hardware, hosted: Hosted, *, seeds: Sequence[int | tuple[int, ...]], bound_ms: Floats | None = None,
+    duration_s: float = DURATION_S, warm_up_s: float = WARM_UP_S,
+) -> Run:  # fmt: skip
+    """The messages of several runs together, one run for each seed."""
+    topics = len(hosted.rate)
+    limits = np.full(topics, np.inf) if bound_ms is None else np.asarray(bound_ms, np.float64)
+    owner, latency, cpu = [], [], 0.0
+    for seed in seeds:
+        sent, begin, taken, share = _played(hardware, hosted, seed, duration_s)
+        counted = sent >= warm_up_s * 1000.0
+        owner.append(np.repeat(np.arange(topics), np.diff(begin))[counted])
+        latency.append(taken[counted])
+        cpu += share / len(seeds)
+    of_topic = np.concatenate(owner)
+    order = np.argsort(of_topic, kind="stable")
+    ends = np.concatenate([[0], np.cumsum(np.bincount(of_topic, minlength=topics))])
+    pooled = np.concatenate(latency)[order]
+    messages, quantiles, late = _summary(pooled, ends, pooled, 0.0, limits, np.array(QUANTILES))
+    return Run(messages, quantiles, late, cpu)
+
+
 def latencies(
     hardware: Hardware, hosted: Hosted, *, seed: int | tuple[int, ...], duration_s: float = DURATION_S,
     warm_up_s: float = WARM_UP_S,
@@ -103,14 +127,16 @@ def _played(
     begin, sent = _publications(
         hosted.rate / 1000.0, hosted.publishers, duration, hardware.drift, hardware.poisson, rng
     )
-    speed = hardware.speeds(topics) * max(1.0 + hardware.run_sd * rng.standard_normal(), 0.1)
+    total = float(hosted.rate.sum())
+    speed = hardware.speeds(topics, total) * max(1.0 + hardware.run_sd * rng.standard_normal(), 0.1)
     fanout: Floats = hardware.fanout_ms * hosted.subscribers.astype(np.float64)
     latency, busy = _process(
         sent, begin, hardware.service_ms(hosted.processing_ms), fanout, speed, hardware.message_cv,
-        hardware.quantum_ms, hardware.cores, duration, rng,
+        hardware.quantum_ms, float(hardware.cores), duration, rng,
     )  # fmt: skip
     _deliver(latency, begin, fanout, hardware.network_ms, hardware.jitter_ms, rng)
-    return sent, begin, latency, min(busy / (duration * hardware.cores), 1.0)
+    used = busy / duration + float(hardware.elsewhere(total))
+    return sent, begin, latency, min(used / hardware.cores, 1.0)
 
 
 @compiled
@@ -174,16 +200,17 @@ def _sort(values: Floats, most: float) -> None:
 
 @compiled
 def _process(
-    sent: Floats, begin: Ints, service: Floats, fanout: Floats, speed: Floats, cv: float, quantum: float, cores: int,
+    sent: Floats, begin: Ints, service: Floats, fanout: Floats, speed: Floats, cv: float, quantum: float, cores: float,
     duration: float, rng: np.random.Generator,
 ) -> tuple[Floats, float]:  # fmt: skip
     """Time from publication to the end of processing of every message, and core-milliseconds used until ``duration``.
 
-    With a ``quantum``, as many topics run at a time as there are cores; the others wait until a topic has no message
-    left or its slice is over. Events in order of time: a publication, the end of a message, the end of a slice.
+    With a ``quantum``, as many topics run at a time as there are cores, rounded up. The others wait until a topic has
+    no message left or its slice is over. Events in order of time: a publication, the end of a message, the end of a
+    slice.
     """
     topics = len(service)
-    slots = cores if quantum > 0.0 else topics
+    slots = int(np.ceil(cores)) if quantum > 0.0 else topics
     latency = np.empty(len(sent))
     coming = begin[:topics].copy()  # next publication of each topic
     head = begin[:topics].copy()  # message at the head of each queue

@@ -36,6 +36,7 @@ TOLERANCE: Final = 0.02  # share above the mean that a broker may keep: to get c
 class Evenness(Goal):
     name: ClassVar[str] = "evenness"
     counts_cordoned: ClassVar[bool] = False
+    in_use_only: ClassVar[bool] = True
 
     def find(self, view: View, settings: Settings) -> Iterator[Finding]:
         """Check the two thresholds of Algorithm 1, on the spread of loads and on their mean, and look for idle brokers:

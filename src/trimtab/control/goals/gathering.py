@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 GATHER: Final = "gather"
 SCATTERED: Final = "scattered"
+NEAR: Final = 0.5  # share of the threshold above which levelling alone may scatter subscriptions beyond it
 
 
 class Gathering(Goal):
     name: ClassVar[str] = "gathering"
     counts_cordoned: ClassVar[bool] = False
+    in_use_only: ClassVar[bool] = True
     pause_s: ClassVar[float] = 60.0
 
     def find(self, view: View, settings: Settings) -> Iterator[Finding]:
@@ -44,19 +46,25 @@ class Gathering(Goal):
             yield Finding(SCATTERED, f"copies of topics between brokers are {saving:.0%} of all load")
 
     def propose(self, view: View, settled: Rows, question: Question) -> Iterator[Change | str]:
-        """A change within the budget, if the policy supports it and it saves enough compared with levelling alone."""
-        if not question.gather or scatter(view) <= question.gather:
+        """A change within the budget, if the policy supports it and it saves enough compared with levelling alone.
+
+        Levelling alone may scatter subscriptions that share a broker now. Gathering them later takes a second plan.
+        """
+        if not question.gather or scatter(view) <= NEAR * question.gather:
             return
         names = {knob.name for knob in knobs(full_name(question.policy, "client"))}
         if "budget" not in names or not len(view.keys):
             yield "the policy does not gather"
             return
         few = levelling(view, settled, question)
+        level = few.placement if isinstance(few, Change) else settled
+        if max(scatter(view), scatter(view, level)) <= question.gather:
+            return
         target = target_of(view, settled, question, budget=min(1.0, question.most / len(view.keys)))
         movers = in_order(view, target, question.most)
         placement = settled.copy()
         placement[movers] = target[movers]
-        base, then = view.load(few.placement if isinstance(few, Change) else settled), view.load(placement)
+        base, then = view.load(level), view.load(placement)
         if then.cov > question.alpha:  # level first, gather later
             yield f"gathering common subscriptions would leave loads spread by {then.cov:.2f}"
         elif then.total > (1.0 - question.gather) * base.total:

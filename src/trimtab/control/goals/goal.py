@@ -54,7 +54,9 @@ class Goal(ABC):
 
     name: ClassVar[str]
     counts_cordoned: ClassVar[bool] = True  # whether findings are about cordoned brokers too
+    in_use_only: ClassVar[bool] = False  # whether brokers that thrift has emptied do not exist for it
     pause_s: ClassVar[float] = 0.0  # interval of attempts; 0: no limit
+    waits: ClassVar[bool] = True  # whether the outcome of the last plan must be measured before the next one
 
     @abstractmethod
     def find(self, view: View, settings: Settings) -> Iterator[Finding]:

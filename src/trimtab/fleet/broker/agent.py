@@ -25,12 +25,16 @@ from trimtab.fleet import tasks
 from trimtab.fleet.broker.clients import ClientService
 from trimtab.fleet.broker.hosting import Hosting
 from trimtab.fleet.broker.links import Links
+from trimtab.fleet.broker.network import NetworkSettings
+from trimtab.fleet.broker.positions import ClientPositions
+from trimtab.fleet.broker.probing import Probing
+from trimtab.fleet.broker.summaries import TopicSummaries
 from trimtab.fleet.broker.telemetry import Telemetry
 from trimtab.fleet.protocol import coding, names, subjects, wire
 from trimtab.fleet.protocol.agent_verbs import DrainLinks, Ping, Pong, WelcomeClient
 from trimtab.fleet.protocol.entries import BrokerEntry, Change
 from trimtab.fleet.protocol.hub_verbs import Sync
-from trimtab.fleet.protocol.registry import Registry, broker_entry, entry_key
+from trimtab.fleet.protocol.registry import Registry, broker_entry, coordinate_entry, entry_key
 from trimtab.fleet.protocol.request import Done
 from trimtab.fleet.site.credentials import REPLICA_FILE, read_secret, write_private
 from trimtab.observe.report import TopicReport
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.agent")
 PERIOD_S: Final = 1.0
 LINKS_S: Final = 1.9  # interval of reports that list clients and their links
+LOCATED_S: Final = 4.9  # interval of reports with the clients' positions and the latencies of topics
 TICK_S: Final = 0.1
 SETTLE_S: Final = 1.5  # time after a start until all clients have reported
 
@@ -55,14 +60,20 @@ class Replica(msgspec.Struct):
 class Agent:
     """The agent of one broker. It answers requests to ``ask.BROKER.*``."""
 
-    def __init__(self, broker: str, connection: Nats, servers: list[Nats], about: BrokerEntry, replica: Path) -> None:
+    def __init__(
+        self, broker: str, connection: Nats, servers: list[Nats], about: BrokerEntry, replica: Path,
+        network: NetworkSettings | None = None,
+    ) -> None:  # fmt: skip
         self.broker = broker
         self.connection = connection
         self.registry = Registry()
         self.links = Links()
+        self.positions = ClientPositions()
+        self._summaries = TopicSummaries(broker, self.registry, self.links, self.positions)
         self.hosting = Hosting(broker, connection, self.registry, self._heard_everywhere)
         self.clients = ClientService(self)
         self.alive: list[str] = [broker]
+        self.probing = Probing(broker, connection, network or NetworkSettings(), lambda: self.alive)
         self._about = about
         self._replica = replica
         self._telemetry = Telemetry(servers)
@@ -70,6 +81,7 @@ class Agent:
         self._run = secrets.token_hex(6)  # identifies this process, to tell it from an earlier one
         self._started = time.monotonic()
         self._listed_at = 0.0
+        self._located_at = 0.0
         self._dirty = False  # whether the replica on disk is behind
         self._trouble = ""  # why the hub refuses to answer
 
@@ -78,7 +90,8 @@ class Agent:
         own = [
             Ping.answered_by(self._ping), WelcomeClient.answered_by(self._welcome), DrainLinks.answered_by(self._drain),
         ]  # fmt: skip
-        await wire.serve(self.connection, [*own, *self.hosting.handlers()], broker=self.broker)
+        handlers = [*own, *self.hosting.handlers(), *self.probing.handlers(), *self.positions.handlers()]
+        await wire.serve(self.connection, handlers, broker=self.broker)
         await wire.serve(self.connection, self.clients.handlers(), broker=self.broker, of_clients=True)
         await self.connection.subscribe(subjects.PROBE, cb=self._probe)
         await self.connection.subscribe(subjects.change(subjects.EVERY), cb=self._changed)
@@ -86,11 +99,12 @@ class Agent:
         await self.connection.flush()
         await self._telemetry.start()
         await self._keep_up()
+        self.probing.start_at(self.registry.coordinates().get(self.broker))
         await self.hosting.settle()
 
     async def run(self, stop: asyncio.Event) -> None:
         try:  # a loop that fails ends the agent, and the supervisor starts it again
-            await tasks.run_until(stop, self._ticks(), self._seconds())
+            await tasks.run_until(stop, self._ticks(), self._seconds(), self.probing.run(), self.probing.publish())
         finally:
             await self.hosting.stop()
 
@@ -127,9 +141,12 @@ class Agent:
                 await self.hosting.settle()
 
     def _apply(self, change: Change, *, in_order: bool = True) -> bool:
+        """Take over a change. Return whether there is something to do about it."""
         if change.name.startswith(broker_entry("")):
             self.clients.brokers_changed()
-        return self.registry.apply(change.name, change.entry(), change.revision, in_order=in_order)
+        news = self.registry.apply(change.name, change.entry(), change.revision, in_order=in_order)
+        # A coordinate changes often and is stored with the next other change: a replica on disk may lack it.
+        return news and not change.name.startswith(coordinate_entry(""))
 
     def _load_replica(self) -> None:
         """Load the registry from disk, in case the hub is unreachable."""
@@ -234,11 +251,18 @@ class Agent:
             counted = fresh.setdefault(name, TopicReport())
             counted.publishers, counted.subscribers = publishers, subscribers
         report = await self._telemetry.take(self.broker, fresh)
+        stock = report.stock_subscriptions
+        report.probes = self.probing.counts
         if report.at >= self._listed_at + LINKS_S:
             self._listed_at = report.at
             report.links, report.published = self.links.by_client(), self.clients.tally.take_published()
         else:
             report.stock_subscriptions = None
+        if report.at >= self._located_at + LOCATED_S:
+            self._located_at = report.at
+            self.positions.expire()
+            report.positions = self.positions.of(self.links.residents)
+            report.summaries = await self._summaries.take(self.alive, stock or {})
         with contextlib.suppress(nats.errors.Error):  # the server is unreachable, or the report is too large
             for part in report.parts():
                 data = coding.to_json(part)
@@ -263,7 +287,8 @@ async def serve(config: Path) -> None:
         for urls in addresses:
             opened.append(await wire.connect(urls, "system", content["system"], **options))
         connection, *servers = opened
-        agent = Agent(broker, connection, servers, about, config.with_name(REPLICA_FILE))
+        network = NetworkSettings(**content.get("network", {}))
+        agent = Agent(broker, connection, servers, about, config.with_name(REPLICA_FILE), network)
         await agent.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -13,11 +13,13 @@ from trimtab.fleet.broker.telemetry import Tally
 from trimtab.fleet.protocol import coding, names, subjects, wire
 from trimtab.fleet.protocol.agent_verbs import (
     AddressBook,
+    BrokerCoordinates,
     CloseLink,
     FindRoute,
     FlushTopic,
     FoundRoute,
     GetBrokers,
+    GetCoordinates,
     Hello,
     Known,
     MakeReader,
@@ -63,6 +65,7 @@ class ClientService:
             ReportClient.answered_by(self._report),
             MakeReader.answered_by(self._reader),
             FlushTopic.answered_by(self._flush),
+            GetCoordinates.answered_by(self._coordinates),
         ]
 
     async def register_waiting(self) -> None:
@@ -140,6 +143,8 @@ class ClientService:
         agent.links.update(client, request.links)
         here = request.home == agent.broker or request.home not in agent.alive  # or it failed over to here
         agent.links.at_home(client, here and not request.leaves)
+        if request.position is not None:
+            agent.positions.update(client, request.position, agent.registry.brokers())
         if self._counted.is_new(client, request.run, request.number):
             self.tally.client(client, request.topics)
         stale = {}
@@ -152,6 +157,9 @@ class ClientService:
                 stale[topic] = await self._route(FindRoute(client, topic))
         home = agent.registry.home(client) or request.home
         return Known(stale, home, home in agent.alive, self._address_book().mark, await self._is_known(client))
+
+    async def _coordinates(self, _: GetCoordinates) -> BrokerCoordinates:
+        return BrokerCoordinates(self._agent.registry.coordinates())
 
     async def _is_known(self, client: str) -> bool:
         """Whether the hub knows this client; True if the hub cannot be asked."""

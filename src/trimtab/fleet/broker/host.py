@@ -66,7 +66,7 @@ class Host:
         self.live = False
         self._connection = connection
         self._broker = broker
-        if topic.unit != "topic":  # a publisher may change its broker, so a gap in its numbers is normal
+        if not topic.whole:  # a publisher may change its broker, so a gap in its numbers is normal
             self._catchup = Catchup(wait_s=0.0)
         elif topic.persistent:  # its publisher repeats a missing message until it is stored
             self._catchup = Catchup(ACK_S, keep_late=True)
@@ -92,7 +92,7 @@ class Host:
         await self._processor.start()
         self.live = live
         name = self.topic.name
-        if self.topic.unit == "topic":
+        if self.topic.whole:
             await self._listen(subjects.work(name), self._on_work)
         else:  # one host at every broker, all with the same spool
             await self._listen(subjects.home(self._broker, name), self._on_work)
@@ -163,7 +163,8 @@ class Host:
         """Counts of processed messages and published results since the last call."""
         report, self._fresh = self._fresh, TopicReport()
         processed, dead, busy_s = self._counted
-        now = (self._processor.processed, self._processor.dead, self._processor.busy_s)
+        processor = self._processor
+        now = (processor.processed + processor.dead, processor.dead, processor.busy_s)
         report.processed, report.dead, report.busy_s = now[0] - processed, now[1] - dead, now[2] - busy_s
         self._counted = now
         return report
@@ -199,7 +200,7 @@ class Host:
 
     def _submit(self, message: Message) -> None:
         self._processor.submit(message)
-        if self.topic.unit != "topic" and self.topic.spool:
+        if not self.topic.whole and self.topic.spool:
             self._send(subjects.spool(self.topic.name), message.data, copy_reply(self._broker, message))
 
     def _on_result(self, message: Message, result: bytes | None) -> None:

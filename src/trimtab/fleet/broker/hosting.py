@@ -100,7 +100,7 @@ class Hosting:
         async with self._changing:
             topics = self._registry.topics()
             for topic in topics.values():
-                if topic.processor and (topic.broker == self._broker or topic.unit != "topic"):
+                if topic.processed_at(self._broker):
                     try:
                         await self._serve(topic, live=True)
                     except BadInput as error:
@@ -122,7 +122,7 @@ class Hosting:
     def check(self) -> None:
         """Refuse if a processor that every broker must run does not run here."""
         for topic in self._registry.topics().values():
-            if topic.processor and topic.unit != "topic" and topic.name not in self.hosts:
+            if topic.processor and not topic.whole and topic.name not in self.hosts:
                 raise BadInput(
                     f"'{self._broker}' cannot run '{topic.processor}', the processor of topic '{topic.name}'"
                 )
@@ -136,7 +136,7 @@ class Hosting:
         self._ordered = {name: at for name, at in self._ordered.items() if at >= recent}
         for name, host in list(self.hosts.items()):
             topic = self._registry.find_topic(name)
-            if topic is None or topic.unit != "topic" or self._in_move(name):
+            if topic is None or not topic.whole or self._in_move(name):
                 continue
             if topic.broker == self._broker:
                 await host.resume()

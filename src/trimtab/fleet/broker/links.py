@@ -80,6 +80,11 @@ class Links:
             self._residents.pop(client, None)
 
     @property
+    def residents(self) -> list[str]:
+        """Clients that are at home here."""
+        return list(self._residents)
+
+    @property
     def clients(self) -> set[str]:
         return set(self._roles)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 from trimtab.errors import BadInput, Moving, Unreachable
@@ -16,6 +17,7 @@ from trimtab.fleet.protocol.request import Done
 from trimtab.model.key import Key
 
 if TYPE_CHECKING:
+    from trimtab.fleet.hub.hosts import Work
     from trimtab.fleet.hub.keeper import Keeper
     from trimtab.fleet.protocol.request import Handler
 
@@ -33,12 +35,16 @@ class TopicCreation:
     async def create(self, request: CreateTopic) -> Created:
         """Create a topic, or do nothing if it exists with the same settings; refused if it has other settings."""
         async with self._creating:
-            return await self._create(request.topic, request.position)
+            return await self._create(request)
 
-    async def _create(self, wanted: Topic, position: tuple[float, float] | None) -> Created:
+    async def _create(self, request: CreateTopic) -> Created:
+        wanted = request.topic
         keeper, name = self._keeper, wanted.name
         existing = keeper.registry.find_topic(name)
-        chosen = wanted.broker or (existing.broker if existing else keeper.first_broker(position))
+        work = None
+        if wanted.processor and wanted.whole and existing is None:
+            work = keeper.hosts.newcomer(time.monotonic(), wanted, request.expected)
+        chosen = wanted.broker or (existing.broker if existing else await self._first_broker(request, work))
         if not chosen:
             raise Unreachable("no broker is alive to host the topic")
         topic = wanted.placed_at(chosen)
@@ -50,9 +56,17 @@ class TopicCreation:
             return Created(existing.broker, created=False)
         keeper.check_target(chosen)
         if topic.processor or topic.persistent:  # a host may refuse the topic before it is registered
-            await self._host(topic, [chosen] if topic.unit == "topic" else keeper.alive())
+            await self._host(topic, [chosen] if topic.whole else keeper.alive())
         await keeper.write(topic_entry(name), topic)
+        keeper.hosts.created(time.monotonic(), topic, work)
         return Created(chosen, created=True)
+
+    async def _first_broker(self, request: CreateTopic, work: Work | None) -> str:
+        """Of the brokers that keep every latency bound with the topic, the one by the rule of first placements."""
+        keeper, brokers = self._keeper, self._keeper.open_brokers()
+        if work is not None:
+            brokers = list(await keeper.hosts.fitting(time.monotonic(), work, brokers, await keeper.hosting_rules()))
+        return keeper.first_broker(request.position, brokers)
 
     async def _host(self, topic: Topic, hosts: list[str]) -> None:
         """Have the topic hosted by all of these brokers, or by none if one refuses."""

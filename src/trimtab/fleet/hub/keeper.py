@@ -27,6 +27,7 @@ from trimtab.fleet.hub.absent import Absent
 from trimtab.fleet.hub.channels import Channels, make_stream
 from trimtab.fleet.hub.creation import TopicCreation
 from trimtab.fleet.hub.first_brokers import FirstBrokers
+from trimtab.fleet.hub.hosts import Hosts
 from trimtab.fleet.hub.leaves import connected_brokers
 from trimtab.fleet.hub.mover import Mover
 from trimtab.fleet.hub.operators import Operators
@@ -34,6 +35,7 @@ from trimtab.fleet.hub.presence import TICK_S, Presence
 from trimtab.fleet.hub.settings import HubSettings
 from trimtab.fleet.protocol import coding, names, subjects, wire
 from trimtab.fleet.protocol.entries import Change, ClientEntry, read_entry, write_entry
+from trimtab.fleet.protocol.hosting import RULES, HostingRules
 from trimtab.fleet.protocol.hub_verbs import Home, News, Register, Sync
 from trimtab.fleet.protocol.registry import (
     Registry,
@@ -50,7 +52,7 @@ from trimtab.model.key import Key
 from trimtab.observe.report import BrokerReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from nats.aio.client import Client as Nats
     from nats.js.kv import KeyValue
@@ -102,7 +104,9 @@ class Keeper:
         self._settings = settings or HubSettings()
         self._absent = Absent(self._settings)
         self._first = FirstBrokers(self.registry, self._settings.first)
+        self.hosts = Hosts(self.registry)
         self._store: KeyValue
+        self._control: KeyValue | None = None  # of the controller
         self._writing = asyncio.Lock()
         self._doubtful: dict[str, Entry | None] = {}  # entries of writes that got no reply, by name
 
@@ -128,7 +132,7 @@ class Keeper:
         moves = await self._bucket(MOVES)
         for config in streams():
             await make_stream(jetstream, config)
-        await self._bucket(CONTROL)
+        self._control = await self._bucket(CONTROL)
         for name in await self.keys(self._store):
             await self._load_entry(name)
         await self.channels.start(await self._bucket(POSITIONS))
@@ -254,9 +258,17 @@ class Keeper:
             return request.home
         return self.first_broker(request.position) or request.home
 
-    def first_broker(self, position: tuple[float, float] | None) -> str:
-        """A broker for a new client or topic; empty if none is alive."""
-        return self._first.choose(time.monotonic(), self.open_brokers(), position) or ""
+    def first_broker(self, position: tuple[float, float] | None, brokers: Sequence[str] | None = None) -> str:
+        """A broker for a new client or topic, among all or ``brokers``; empty if none is alive."""
+        return self._first.choose(time.monotonic(), self.open_brokers() if brokers is None else brokers, position) or ""
+
+    async def hosting_rules(self) -> HostingRules:
+        """Those of the controller that led last; the defaults if there was none, or if the hub's storage is away."""
+        if self._control is None:
+            return HostingRules()
+        with contextlib.suppress(nats.errors.Error, TimeoutError, NotFoundError, BadInput):
+            return coding.decode((await self._control.get(RULES)).value or b"{}", HostingRules)
+        return HostingRules()
 
     def open_brokers(self, besides: str = "") -> list[str]:
         """Brokers at which keys may be placed, without ``besides``."""
@@ -275,9 +287,14 @@ class Keeper:
             newest = self._reports.get(broker)
             if newest is not None and newest.at == report.at:  # a further part of the same report
                 newest.topics |= report.topics
-            else:
-                self._reports[broker] = msgspec.structs.replace(report, links=None, published=None)
+                newest.summaries = (newest.summaries or {}) | (report.summaries or {})
+            else:  # summaries come every few seconds, and count until the next ones
+                known = report.summaries if report.summaries is not None or newest is None else newest.summaries
+                self._reports[broker] = msgspec.structs.replace(
+                    report, links=None, published=None, positions=None, summaries=known
+                )
                 self._first.reported(report)
+            self.hosts.reported(time.monotonic(), report)
             self._absent.there(report.links or (), time.monotonic())
 
     async def listen(self) -> None:
@@ -285,7 +302,7 @@ class Keeper:
         while True:
             hears = True
             try:
-                await self.connection.flush(timeout=1)
+                await wire.ping(self.connection, 1.0)
             except (nats.errors.Error, TimeoutError, OSError):
                 hears = False
             connected = await connected_brokers(self._system) if hears and self._system is not None else None

@@ -143,7 +143,7 @@ class Mover:
 
     def topics(self) -> list[str]:
         """Topics in a move."""
-        return [move.topic for move in self._moves.values() if move.unit == "topic"]
+        return [move.topic for move in self._moves.values() if move.whole]
 
     async def start(self, move: Move) -> str:
         self._moves[move.key] = move
@@ -257,7 +257,7 @@ class Mover:
         match instruction:
             case Prepare():
                 topic = self._keeper.registry.find_topic(move.topic)
-                if topic is None or move.unit != "topic":
+                if topic is None or not move.whole:
                     return await self._order(move.target, WelcomeClient(), PREPARE_S, TargetLost())
                 limit = COPY_S if move.durable else PREPARE_S
                 return await self._order(move.target, PrepareTopic(move.id, topic, move.source), limit, TargetLost())
@@ -271,11 +271,11 @@ class Mover:
             case Drain():
                 return await self._order(move.source, DrainLinks(move.key, DRAIN_S), DRAIN_S + 5, SourceSilent())
             case Retire():
-                if move.unit == "topic":
+                if move.whole:
                     await self._order(move.source, RetireTopic(move.topic, move.target), PREPARE_S, SourceSilent())
                 return Succeeded()
             case Undo():
-                if move.unit == "topic":  # first, so that two processors never run at once
+                if move.whole:  # first, so that two processors never run at once
                     await self._order(move.target, RetireTopic(move.topic, move.target), PREPARE_S, TargetLost())
                 if move.stateful:
                     undone = await self._order(move.source, ResumeTopic(move.topic), HAND_OVER_S, SourceSilent())

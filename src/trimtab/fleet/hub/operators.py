@@ -1,9 +1,11 @@
-"""The keeper's part that answers operators: registry entries, cordons, link placements, moves."""
+"""The keeper's part that answers operators: registry entries, cordons, coordinates, link placements, moves."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec.structs import replace
 
 from trimtab.errors import BadInput, Moving, UnknownName
 from trimtab.fleet.protocol import names
@@ -25,13 +27,16 @@ from trimtab.fleet.protocol.admin_verbs import (
     MoveRecords,
     PlacedLink,
     PlaceLinks,
+    SetTopic,
     StartMoves,
     UncordonBroker,
 )
-from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
-from trimtab.fleet.protocol.registry import broker_entry, cordon_entry, entry_name
+from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CoordinateEntry, CordonEntry, LinkEntry, Topic
+from trimtab.fleet.protocol.hub_verbs import ReportCoordinate
+from trimtab.fleet.protocol.registry import broker_entry, coordinate_entry, cordon_entry, entry_name, topic_entry
 from trimtab.fleet.protocol.request import Done
 from trimtab.model.key import Key, counted
+from trimtab.observe.coordinates.node import possible
 
 if TYPE_CHECKING:
     from trimtab.fleet.hub.keeper import Keeper
@@ -39,6 +44,9 @@ if TYPE_CHECKING:
     from trimtab.migrate.move import Move
 
     E = TypeVar("E")
+
+
+DIMENSIONS: Final = 32  # most of a network coordinate
 
 
 class Operators:
@@ -58,10 +66,12 @@ class Operators:
             CordonBroker.answered_by(self._cordon),
             UncordonBroker.answered_by(self._uncordon),
             PlaceLinks.answered_by(self._place_links),
+            SetTopic.answered_by(self._set_topic),
             ForgetBroker.answered_by(self._forget),
             StartMoves.answered_by(self._move),
             DrainBroker.answered_by(self._drain),
             ListMoves.answered_by(self._moves),
+            ReportCoordinate.answered_by(self._coordinate),
         ]
 
     # The registry.
@@ -76,13 +86,24 @@ class Operators:
         return self._listed(self._keeper.registry.links(), request.reports)
 
     async def _brokers(self, request: ListBrokers) -> Entries[BrokerEntry]:
-        return self._listed(self._keeper.registry.brokers(), request.reports)
+        listed = self._listed(self._keeper.registry.brokers(), request.reports)
+        listed.coordinates = self._keeper.registry.coordinates()
+        return listed
 
     async def _channels(self, request: ListChannels) -> Entries[ChannelState]:
         return self._listed(await self._keeper.channels.states(), request.reports)
 
     async def _cordons(self, request: ListCordons) -> Entries[CordonEntry]:
         return self._listed(self._keeper.registry.cordons(), request.reports)
+
+    async def _coordinate(self, request: ReportCoordinate) -> Done:
+        """Store a broker's network coordinate, unless no broker can have it."""
+        self._check_known(request.broker)
+        if not possible(request.coordinate, min(len(request.coordinate.point), DIMENSIONS)):
+            raise BadInput(f"broker '{request.broker}' reports a coordinate that cannot be right")
+        if self._keeper.registry.coordinates().get(request.broker) != request.coordinate:
+            await self._keeper.write(coordinate_entry(request.broker), CoordinateEntry(request.coordinate))
+        return Done()
 
     async def _cordon(self, request: CordonBroker) -> Done:
         self._check_known(request.broker)
@@ -123,6 +144,16 @@ class Operators:
                 "place it again when the move is over"
             )
 
+    async def _set_topic(self, request: SetTopic) -> Done:
+        keeper, name = self._keeper, names.topic_name(request.name)
+        replace(keeper.registry.topic(name), latency_ms=request.latency_ms)  # refuses a bad bound
+
+        def bounded(topic: Topic | None) -> Topic | None:
+            return None if topic is None else replace(topic, latency_ms=request.latency_ms)
+
+        await keeper.write(topic_entry(name), bounded)
+        return Done()
+
     async def _forget(self, request: ForgetBroker) -> Done:
         self._check_known(request.broker)
         if left := sorted(key for key, at in self._keeper.registry.table().brokers.items() if at == request.broker):
@@ -131,8 +162,9 @@ class Operators:
             )
         self._keeper.presence.forget(request.broker)
         await self._keeper.write(broker_entry(request.broker), None)
-        if request.broker in self._keeper.registry.cordons():
-            await self._keeper.write(cordon_entry(request.broker), None)
+        for entry in (cordon_entry(request.broker), coordinate_entry(request.broker)):
+            if self._keeper.registry.get(entry) is not None:
+                await self._keeper.write(entry, None)
         return Done()
 
     def _check_known(self, broker: str) -> None:

@@ -11,6 +11,7 @@ from trimtab.errors import BadInput, NoAnswer, NotStartedHere, UnknownName, Unre
 from trimtab.fleet.operator import tables
 from trimtab.fleet.operator.decision_log import DecisionLog
 from trimtab.fleet.operator.measurements import newest_snapshot, reading
+from trimtab.fleet.operator.rtt import Rtt, find_rtt
 from trimtab.fleet.operator.state import FleetState
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.admin_verbs import (
@@ -34,6 +35,7 @@ from trimtab.fleet.protocol.admin_verbs import (
     RemoveBroker,
     Resume,
     RollBack,
+    SetTopic,
     StartMoves,
     StopPlan,
     UncordonBroker,
@@ -153,6 +155,10 @@ class Operator:
 
     async def moves_under_way(self) -> int:
         return (await self.ask(ListMoves(most=1))).under_way
+
+    async def rtt(self, one: str, other: str) -> Rtt:
+        """The round-trip time between two brokers or clients."""
+        return await find_rtt(self.connection, one, other)
 
     async def overview(self, moves: int = 5) -> Overview:
         brokers, cordons = await self.ask(ListBrokers(reports=True)), await self.ask(ListCordons())
@@ -300,6 +306,9 @@ class Operator:
     async def _carry_out(self, order: AdminRequest[Begun], progress: Progress) -> list[MoveRow]:
         ids = (await self.ask(order)).moves
         return [tables.move_row(record) for record in await self.finished(ids, progress)]
+
+    async def set_topic(self, name: str, latency_ms: float | None) -> None:
+        await self.ask(SetTopic(name, latency_ms))
 
     async def place_links(self, links: Sequence[PlacedLink]) -> None:
         """Admit links, or refuse those without a broker."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trimtab.fleet.protocol import wire
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, CordonEntry, LinkEntry, Topic
     from trimtab.model.key import Key, RoutingTable
+    from trimtab.observe.coordinates.coordinate import Coordinate
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class FleetState:
     clients: dict[str, ClientEntry]
     links: dict[str, LinkEntry]  # by CLIENT.TOPIC
     cordoned: dict[str, CordonEntry]
+    coordinates: dict[str, Coordinate] = field(default_factory=dict)  # of the network, by broker
 
     @classmethod
     async def ask(cls, connection: Nats) -> FleetState:
@@ -35,7 +37,8 @@ class FleetState:
         links = await wire.ask(connection, ListLinks(), 5.0)
         cordoned = await wire.ask(connection, ListCordons(), 5.0)
         return cls(
-            cordoned.alive, brokers.entries, topics.entries, clients.entries, links.entries, cordoned.entries
+            cordoned.alive, brokers.entries, topics.entries, clients.entries, links.entries, cordoned.entries,
+            brokers.coordinates,
         )  # fmt: skip
 
     def routing(self) -> RoutingTable:

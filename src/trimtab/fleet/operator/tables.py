@@ -12,13 +12,15 @@ from trimtab.fleet.protocol.admin_verbs import ChannelState
 from trimtab.fleet.protocol.entries import BrokerEntry, ClientEntry, LinkEntry, MoveRecord
 from trimtab.fleet.protocol.registry import entry_key
 from trimtab.model.key import Unit
-from trimtab.observe.report import BrokerReport, TopicReport
+from trimtab.observe.coordinates.coordinate import Coordinate
+from trimtab.observe.report import BrokerReport, ProbeCounts, TopicReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trimtab.fleet.protocol.admin_verbs import Entries
     from trimtab.fleet.protocol.entries import CordonEntry, Topic
+    from trimtab.observe.best_brokers import BestBrokers
 
 RATES: Final = ("in_msgs", "out_msgs", "in_bytes", "out_bytes")  # counts of a topic that are shown per second
 
@@ -37,6 +39,8 @@ class BrokerRow(BrokerEntry, frozen=True, kw_only=True):
     out_per_s: float
     in_bytes_per_s: float
     out_bytes_per_s: float
+    coordinate: Coordinate | None  # of the network
+    probes: ProbeCounts  # of its agent since it started
 
 
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +55,7 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     limit_ms: float
     persistent: bool
     replicas: int
+    latency_ms: float | None  # bound of p90
     publishers: int
     subscribers: int
     in_per_s: float
@@ -62,6 +67,9 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     p50_ms: float | None  # of delivery times
     p90_ms: float | None
     p99_ms: float | None
+    network_ms: float | None  # worst case between a publisher and a subscriber at its broker, one way
+    best_broker: str | None  # the broker with the fewest pairs above the bound, then with the least worst case
+    best_ms: float | None  # the worst case there
 
 
 class ClientRow(ClientEntry, frozen=True, kw_only=True):
@@ -103,6 +111,7 @@ def broker_rows(listing: Entries[BrokerEntry], cordons: Mapping[str, CordonEntry
                 connections=report.connections, stock=report.stock, cpu=report.cpu, memory_bytes=report.memory_bytes,
                 in_per_s=report.in_msgs / period, out_per_s=report.out_msgs / period,
                 in_bytes_per_s=report.in_bytes / period, out_bytes_per_s=report.out_bytes / period,
+                coordinate=listing.coordinates.get(name), probes=report.probes or ProbeCounts(),
             )
         )  # fmt: skip
     return rows
@@ -117,12 +126,25 @@ def topic_rows(listing: Entries[Topic], reports: Mapping[str, BrokerReport]) -> 
             for count in RATES:  # each report has a period of its own
                 rates[name][count] += getattr(of_topic, count) / (report.period_s or 1.0)
     return [
-        _topic_row(topic, total[name], rates[name], topic.persistent and topic.broker not in listing.alive)
+        _topic_row(
+            topic,
+            total[name],
+            rates[name],
+            topic.persistent and topic.broker not in listing.alive,
+            _summary(reports.get(topic.broker), name),
+        )
         for name, topic in sorted(listing.entries.items())
     ]
 
 
-def _topic_row(topic: Topic, report: TopicReport, per_s: Mapping[str, float], waits: bool) -> TopicRow:
+def _summary(report: BrokerReport | None, topic: str) -> BestBrokers | None:
+    """The network latency of a topic as its broker reports it."""
+    return (report.summaries or {}).get(topic) if report is not None else None
+
+
+def _topic_row(
+    topic: Topic, report: TopicReport, per_s: Mapping[str, float], waits: bool, summary: BestBrokers | None
+) -> TopicRow:
     times = report.latency
     p50, p90, p99 = (1000 * times.percentile(p) if times.total > 0 else None for p in (0.5, 0.9, 0.99))
     settings = {name: value for name, value in asdict(topic).items() if name != "name"}
@@ -133,6 +155,9 @@ def _topic_row(topic: Topic, report: TopicReport, per_s: Mapping[str, float], wa
         in_bytes_per_s=per_s["in_bytes"], out_bytes_per_s=per_s["out_bytes"],
         processing_ms=1000 * report.busy_s / report.processed if report.processed else None,
         dead=report.dead, p50_ms=p50, p90_ms=p90, p99_ms=p99,
+        network_ms=None if summary is None else summary.worst_ms,
+        best_broker=None if summary is None else summary.broker or None,
+        best_ms=None if summary is None else summary.broker_ms,
     )  # fmt: skip
 
 

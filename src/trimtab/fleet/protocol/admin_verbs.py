@@ -18,6 +18,7 @@ from trimtab.fleet.protocol.entries import (
 from trimtab.fleet.protocol.plans import Levels, Plan, Progress
 from trimtab.fleet.protocol.request import AdminRequest, Done
 from trimtab.model.key import Key
+from trimtab.observe.coordinates.coordinate import Coordinate
 from trimtab.observe.report import BrokerReport
 
 E = TypeVar("E")
@@ -32,6 +33,7 @@ class Entries(msgspec.Struct, Generic[E]):
     alive: list[str]  # brokers that count as alive
     heard: list[str]  # brokers that have called this keeper recently
     reports: dict[str, BrokerReport] = {}  # newest report of each broker that is alive, if requested
+    coordinates: dict[str, Coordinate] = {}  # with the list of brokers: network coordinates, of those that have one
 
 
 class Listing(AdminRequest[Entries[E]], Generic[E]):
@@ -117,6 +119,14 @@ class PlaceLinks(AdminRequest[Count]):
 
     verb = "link"
     links: list[PlacedLink]
+
+
+class SetTopic(AdminRequest[Done]):
+    """Change what an operator may change of a topic while it exists."""
+
+    verb = "set_topic"
+    name: str
+    latency_ms: float | None  # bound of the p90 of delivery times; None: no bound
 
 
 class ForgetBroker(AdminRequest[Done]):

@@ -9,7 +9,8 @@ import msgspec
 from trimtab.fleet.protocol.entries import Topic
 from trimtab.fleet.protocol.request import AgentRequest, Done
 from trimtab.model.key import Key
-from trimtab.observe.report import TopicReport
+from trimtab.observe.coordinates.coordinate import Coordinate
+from trimtab.observe.report import ClientPosition, TopicReport
 
 Role = Literal["pub", "sub"]
 
@@ -108,6 +109,18 @@ class ReportClient(AgentRequest[Known]):
     leaves: bool = False
     run: str = ""  # of the client; numbers start again in every run
     number: int = 0  # of ``topics``; the same topics may come again under the same number; 0: they come once
+    position: ClientPosition | None = None  # every few seconds, and after a change
+
+
+class BrokerCoordinates(msgspec.Struct):
+    coordinates: dict[str, Coordinate]  # by broker, of those that have one
+
+
+class GetCoordinates(AgentRequest[BrokerCoordinates]):
+    """The network coordinates of all brokers."""
+
+    verb = "coordinates"
+    changes = False
 
 
 class FlushTopic(AgentRequest[Done]):
@@ -128,7 +141,7 @@ class MakeReader(AgentRequest[Done]):
 
 
 CLIENTS_MAY_ASK = (
-    Hello, GetBrokers, FindRoute, OpenLink, CloseLink, ReportClient, FlushTopic, RefuseMove, MakeReader,
+    Hello, GetBrokers, FindRoute, OpenLink, CloseLink, ReportClient, FlushTopic, RefuseMove, MakeReader, GetCoordinates,
 )  # fmt: skip
 
 
@@ -225,6 +238,53 @@ class DrainLinks(AgentRequest[Done]):
     verb = "drain"
     key: Key
     wait_s: float
+
+
+# The network.
+
+
+class Probed(msgspec.Struct):
+    """The broker that answers, and its network coordinate."""
+
+    broker: str
+    coordinate: Coordinate
+
+
+class Probe(AgentRequest[Probed]):
+    """Answered at once: the time that it takes is the round-trip time between the two agents.
+
+    It carries what the asking agent has measured before, so that the agent that is asked learns from it too.
+    """
+
+    verb = "rtt"
+    changes = False
+    broker: str = ""  # of the agent that asks
+    coordinate: Coordinate | None = None
+    rtt_ms: float | None = None  # of the previous probe of this peer
+
+
+class PeerRtt(msgspec.Struct):
+    rtt_ms: float | None  # None: not measured
+
+
+class GetPeerRtt(AgentRequest[PeerRtt]):
+    """The round-trip time that this broker's agent has measured to another broker."""
+
+    verb = "peer_rtt"
+    changes = False
+    peer: str
+
+
+class FoundPosition(msgspec.Struct):
+    position: ClientPosition | None  # None: the client has not reported one to this agent lately
+
+
+class GetPosition(AgentRequest[FoundPosition]):
+    """Where a client is in the network."""
+
+    verb = "position"
+    changes = False
+    client: str
 
 
 # Operators.

@@ -1,15 +1,17 @@
-"""The registry's entries of topics, clients, links, brokers, channels and cordons; and the record of a move."""
+"""The registry's entries of topics, clients, links, brokers, channels, cordons and coordinates; records of moves."""
 
 from __future__ import annotations
 
 from typing import Any, Final, Protocol, Self
 
 import msgspec
+from msgspec.structs import asdict
 
 from trimtab.errors import BadInput, BadKnob
 from trimtab.fleet.protocol import coding, names, subjects
 from trimtab.fleet.protocol import processor as processors
 from trimtab.model.key import UNITS, Key, Unit
+from trimtab.observe.coordinates.coordinate import Coordinate
 
 _KINDS: tuple[tuple[str, Any, str], ...] = (
     ("broker", str, "a name"),
@@ -19,7 +21,9 @@ _KINDS: tuple[tuple[str, Any, str], ...] = (
     ("limit_ms", (int, float), "a number of milliseconds"),
     ("persistent", bool, "true or false"),
     ("replicas", int, "1, 3 or 5"),
+    ("latency_ms", (int, float, type(None)), "a number of milliseconds, or none"),
 )
+LONGEST_MS: Final = 3_600_000.0  # of a bound, and of the processing of a message
 
 
 class Placed(Protocol):
@@ -44,6 +48,7 @@ class Topic(msgspec.Struct, frozen=True):
     limit_ms: float = 1000.0  # longest processing time of one message
     persistent: bool = False
     replicas: int = 1
+    latency_ms: float | None = None  # bound of the p90 of delivery times
 
     def __post_init__(self) -> None:
         names.topic_name(self.name)
@@ -57,21 +62,32 @@ class Topic(msgspec.Struct, frozen=True):
             processors.parse(self.processor)
         if not 0 <= self.spool <= 1_000_000:
             raise BadKnob(f"topic '{self.name}'", "spool", self.spool, "from 0 to 1,000,000 messages")
-        if not 0 < self.limit_ms <= 3_600_000:
-            raise BadKnob(f"topic '{self.name}'", "limit_ms", self.limit_ms, "more than 0 and at most an hour")
+        for knob in ("limit_ms", "latency_ms"):
+            value = getattr(self, knob)
+            if value is not None and not 0 < value <= LONGEST_MS:
+                raise BadKnob(f"topic '{self.name}'", knob, value, "more than 0 and at most an hour")
         if self.replicas not in (1, 3, 5):
             raise BadKnob(f"topic '{self.name}'", "replicas", self.replicas, "1, 3 or 5")
-        if self.persistent and self.unit != "topic":
+        if self.persistent and not self.whole:
             raise BadInput(f"topic '{self.name}': a persistent topic is placed as a whole; its unit must be 'topic'")
+
+    @property
+    def whole(self) -> bool:
+        """Whether the topic is placed as a whole, so that one broker hosts it."""
+        return self.unit == "topic"
 
     @property
     def stateful(self) -> bool:
         """Whether the topic has state that must be handed over in a move."""
-        return self.unit == "topic" and (self.persistent or bool(self.processor))
+        return self.whole and (self.persistent or bool(self.processor))
+
+    def processed_at(self, broker: str) -> bool:
+        """Whether the topic's processor runs at ``broker``: at its host, or at every broker if it has none."""
+        return bool(self.processor) and (not self.whole or self.broker == broker)
 
     def settings(self) -> dict[str, Any]:
-        """The settings that the topic was created with; its broker is not among them."""
-        return {name: getattr(self, name) for name in self.__struct_fields__ if name != "broker"}
+        """The settings that stay as long as the topic exists: neither its broker nor its bound is among them."""
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("broker", "latency_ms")}
 
     def placed_at(self, broker: str) -> Self:
         return msgspec.structs.replace(self, broker=broker)
@@ -79,7 +95,7 @@ class Topic(msgspec.Struct, frozen=True):
     def entrance(self, broker: str) -> str:
         """The subject to publish to, for a publisher that is served by ``broker``."""
         if self.processor:
-            return subjects.work(self.name) if self.unit == "topic" else subjects.home(broker, self.name)
+            return subjects.work(self.name) if self.whole else subjects.home(broker, self.name)
         return subjects.keep(broker, self.name) if self.persistent else subjects.deliver(self.name)
 
 
@@ -117,6 +133,7 @@ class BrokerEntry(msgspec.Struct, frozen=True):
     mqtt: str = ""
     bandwidth: float | None = None  # bytes/s, in and out together
     cores: float | None = None
+    speed: float = 1.0  # of one core, relative to the hardware profile
     memory: float | None = None  # bytes
     position: tuple[float, float] | None = None
 
@@ -137,17 +154,23 @@ class CordonEntry(msgspec.Struct, frozen=True):
     at: float  # seconds since 1970
 
 
-Entry = Topic | ClientEntry | LinkEntry | BrokerEntry | ChannelEntry | CordonEntry
+class CoordinateEntry(msgspec.Struct, frozen=True):
+    """A broker's network coordinate, as its agent last published it."""
+
+    coordinate: Coordinate
+
+
+Entry = Topic | ClientEntry | LinkEntry | BrokerEntry | ChannelEntry | CordonEntry | CoordinateEntry
 KINDS: Final[dict[str, type[Entry]]] = {
     "topic": Topic, "client": ClientEntry, "link": LinkEntry, "broker": BrokerEntry, "channel": ChannelEntry,
-    "cordon": CordonEntry,
+    "cordon": CordonEntry, "coordinate": CoordinateEntry,
 }  # fmt: skip
 
 
 def write_entry(entry: Entry | None) -> bytes:
     """The stored form of an entry. A topic's name is left out, because the entry's name contains it."""
     if isinstance(entry, Topic):
-        return coding.to_json({"broker": entry.broker} | {k: v for k, v in entry.settings().items() if k != "name"})
+        return coding.to_json({field: value for field, value in asdict(entry).items() if field != "name"})
     return coding.to_json(entry)
 
 

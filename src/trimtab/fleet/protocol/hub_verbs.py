@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from trimtab.fleet.protocol.entries import BrokerEntry, Change, Topic
+from trimtab.fleet.protocol.hosting import Expected
 from trimtab.fleet.protocol.request import Done, HubRequest
+from trimtab.observe.coordinates.coordinate import Coordinate
 
 
 class News(msgspec.Struct):
@@ -29,17 +31,27 @@ class Sync(HubRequest[News]):
     run: str = ""  # identifies the agent's process, to tell it from an earlier one
 
 
+class ReportCoordinate(HubRequest[Done]):
+    """The network coordinate of a broker has changed. Its agent sends it every few seconds at most."""
+
+    verb = "coordinate"
+    broker: str
+    coordinate: Coordinate
+
+
 class Created(msgspec.Struct):
     broker: str
     created: bool  # False: the topic existed with the same settings
 
 
 class CreateTopic(HubRequest[Created]):
-    """Create a topic. If its broker is empty, the rule of first placements chooses one."""
+    """Create a topic. If its broker is empty, one is chosen: by predicted latencies if the topic has a processor, then
+    by the rule of first placements."""
 
     verb = "create"
     topic: Topic
     position: tuple[float, float] | None = None  # of the client that creates it
+    expected: Expected | None = None  # traffic of a topic with a processor
 
 
 class DeleteTopic(HubRequest[Done]):

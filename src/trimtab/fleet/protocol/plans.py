@@ -144,6 +144,9 @@ class Question(msgspec.Struct, frozen=True):
     beta: float = 0.0  # mean load up to which any spread is allowed
     gather: float = 0.0  # share of all load that gathering common subscriptions must save; 0: do not gather
     knobs: dict[str, Any] = {}  # of the policy
+    model: dict[str, Any] = {}  # queueing model that latencies are predicted by; empty: of an unknown machine
+    headroom: float = 0.1  # share of time in which the processor of a topic with a latency bound must not be busy
+    thrift: bool = False  # use no more brokers than needed
 
 
 class Outcome(msgspec.Struct, frozen=True):

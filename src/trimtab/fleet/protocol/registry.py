@@ -1,7 +1,7 @@
-"""A replica of the fleet's registry of topics, clients, links, brokers, channels and cordons.
+"""A replica of the fleet's registry of topics, clients, links, brokers, channels, cordons and coordinates.
 
-The hub's key-value store holds the registry; the keeper and every agent have a replica. Entry names are
-``topic.NAME``, ``client.NAME``, ``link.CLIENT.TOPIC``, ``broker.NAME``, ``channel.NAME`` or ``cordon.BROKER``.
+The hub's key-value store holds the registry; the keeper and every agent have a replica. Entry names are ``topic.NAME``,
+``client.NAME``, ``link.CLIENT.TOPIC``, ``broker.NAME``, ``channel.NAME``, ``cordon.BROKER`` or ``coordinate.BROKER``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from trimtab.fleet.protocol.entries import (
     Change,
     ChannelEntry,
     ClientEntry,
+    CoordinateEntry,
     CordonEntry,
     Entry,
     LinkEntry,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from trimtab.fleet.protocol.entries import Placed
     from trimtab.model.key import Unit
+    from trimtab.observe.coordinates.coordinate import Coordinate
 
     E = TypeVar("E", bound=Entry)
 
@@ -61,7 +63,7 @@ def routing_table(
     placed by another unit, is no key."""
     brokers = {Key("client", "", name): client.home for name, client in clients.items()}
     for name, topic in topics.items():
-        if topic.unit == "topic":
+        if topic.whole:
             brokers[Key("topic", name, "")] = topic.broker
     for name, link in links.items():
         owner, _, topic_name = name.partition(".")
@@ -106,10 +108,14 @@ def cordon_entry(broker: str) -> str:
     return f"cordon.{broker}"
 
 
+def coordinate_entry(broker: str) -> str:
+    return f"coordinate.{broker}"
+
+
 def _placed_at(entry: Entry | None) -> str:
     """The broker that an entry places a key at; empty for entries that place none."""
     if isinstance(entry, Topic):
-        return entry.broker if entry.unit == "topic" else ""
+        return entry.broker if entry.whole else ""
     return entry.broker if isinstance(entry, (ClientEntry, LinkEntry)) else ""
 
 
@@ -204,6 +210,10 @@ class Registry(Routing):
     def cordons(self) -> dict[str, CordonEntry]:
         """By broker."""
         return self._of_kind("cordon", CordonEntry)
+
+    def coordinates(self) -> dict[str, Coordinate]:
+        """By broker."""
+        return {name: entry.coordinate for name, entry in self._of_kind("coordinate", CoordinateEntry).items()}
 
     def find_topic(self, name: str) -> Topic | None:
         return cast("Topic | None", self.get(topic_entry(name)))

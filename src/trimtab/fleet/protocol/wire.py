@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -119,6 +120,10 @@ async def connect(
             if loop.time() >= deadline:
                 raise NoAnswer(f"nothing answers at {_plain(servers)}: {shown or type(error).__name__}") from None
             await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            if connection._transport is not None:
+                connection._transport.close()
+            raise
         else:
             connection.options["allow_reconnect"] = True
             connection.options["max_reconnect_attempts"] = FOREVER
@@ -134,6 +139,23 @@ async def close(connection: Nats) -> None:
         await tasks.within(CLOSE_S, connection.close())
     waiting: list[Any] = [subscription._wait_for_msgs_task for subscription in subscriptions]
     await tasks.end(*(task for task in waiting if task is not None))
+
+
+async def ping(connection: Nats, limit_s: float) -> float:
+    """The seconds until the server answers a PING. Raises ``TimeoutError`` if it does not, or the connection is lost.
+
+    nats-py's own ``flush`` leaves a cancelled future behind when it is given up. The answer to that PING would end the
+    task that reads from the connection.
+    """
+    if not connection.is_connected:
+        raise TimeoutError("the connection is lost")
+    reconnects, began = connection.stats["reconnects"], time.perf_counter()
+    answered = asyncio.get_running_loop().create_future()
+    await connection._send_ping(answered)
+    done, _ = await asyncio.wait({answered}, timeout=limit_s)  # does not cancel it
+    if not done or not connection.is_connected or connection.stats["reconnects"] != reconnects:
+        raise TimeoutError(f"the server has not answered within {limit_s:g} s")
+    return time.perf_counter() - began
 
 
 async def unsubscribe(subscriptions: Sequence[Subscription]) -> None:

@@ -10,12 +10,15 @@ from typing import Any, Final, TypeVar
 from trimtab.errors import BadInput, UnknownName
 from trimtab.fleet.protocol import names
 from trimtab.fleet.protocol.entries import Topic
+from trimtab.fleet.protocol.hosting import Expected
 from trimtab.fleet.protocol.types import is_text, shown
 from trimtab.fleet.sdk.delivery import Delivery
 from trimtab.fleet.sdk.results import ChannelSubscription
+from trimtab.observe.coordinates.node import MOST_RTT_MS
 
 T = TypeVar("T")
 SETTINGS: Final = tuple(name for name in Topic.__struct_fields__ if name != "name")
+EXPECTED: Final = Expected.__struct_fields__  # settings that only help to choose the topic's broker
 MOST_BITS: Final = 1024  # size limit of an integer that is a channel's parameter
 
 
@@ -74,6 +77,30 @@ def pending(value: object) -> int:
     return value
 
 
+def seconds(value: object) -> float:
+    """A limit of time."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
+        raise BadInput(f"a timeout is a number of seconds above 0, but this came: {shown(value)}")
+    return float(value)
+
+
+def access_ms(value: object) -> float:
+    """The round-trip time between a client and its gateway."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= MOST_RTT_MS:
+        raise BadInput(
+            f"access_ms is the round-trip time to the gateway, from 0 to {MOST_RTT_MS:,.0f} ms, "
+            f"but this came: {shown(value)}"
+        )
+    return float(value)
+
+
+def interval(value: object) -> float:
+    """Seconds between explorations; 0: never."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < math.inf:
+        raise BadInput(f"explore_s is a number of seconds, or 0 for never, but this came: {shown(value)}")
+    return float(value)
+
+
 def subscription(value: object) -> Delivery:
     if not isinstance(value, Delivery):
         raise BadInput(f"a subscription is what subscribe returns, but this came: {shown(value)}")
@@ -96,9 +123,18 @@ def listed(value: Iterable[T], what: str) -> list[T]:
 def topic(name: str, settings: dict[str, Any]) -> Topic:
     """A topic with these settings; its broker is empty if the settings name none."""
     for setting in settings:
-        if setting not in SETTINGS:
-            raise UnknownName("setting of a topic", setting, SETTINGS)
-    return Topic(name, **({"broker": ""} | settings))
+        if setting not in (*SETTINGS, *EXPECTED):
+            raise UnknownName("setting of a topic", setting, (*SETTINGS, *EXPECTED))
+    own = {setting: value for setting, value in settings.items() if setting in SETTINGS}
+    return Topic(name, **({"broker": ""} | own))
+
+
+def expected(settings: dict[str, Any]) -> Expected | None:
+    """The expected traffic among the settings of a topic."""
+    given = {setting: settings[setting] for setting in EXPECTED if settings.get(setting) is not None}
+    if given and len(given) < len(EXPECTED):
+        raise BadInput(f"expected traffic is given as {' and '.join(EXPECTED)}, but only {', '.join(given)} came")
+    return Expected(**given) if given else None
 
 
 def wanted_channel(value: object) -> tuple[str, Any, dict[str, Any]]:

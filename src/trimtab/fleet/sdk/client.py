@@ -30,6 +30,7 @@ from trimtab.fleet.sdk.base import Base
 from trimtab.fleet.sdk.channels import ChannelClient
 from trimtab.fleet.sdk.dead_letters import DeadLetters
 from trimtab.fleet.sdk.home import Home
+from trimtab.fleet.sdk.position import Position
 from trimtab.fleet.sdk.reader import Reader
 from trimtab.fleet.sdk.routes import Routes
 from trimtab.fleet.sdk.subscription import PENDING_MESSAGES, Subscription
@@ -42,12 +43,14 @@ if TYPE_CHECKING:
     from trimtab.fleet.sdk.delivery import Callback, Delivery
     from trimtab.fleet.sdk.results import ChannelSubscription, Result
     from trimtab.fleet.sdk.wires import Wire
+    from trimtab.observe.coordinates.coordinate import Estimate
 
 log = logging.getLogger("trimtab.client")
 REPORT_S: Final = 1.0
 LOST_S: Final = 0.3  # time without a connection to the home broker after which the client fails over
 LEAVE_S: Final = 5.0  # limit per subscription for delivering the received messages when the client is closed
 TICK_S: Final = 0.05
+EXPLORE_S: Final = 0.0  # interval of measurements of brokers that the client is not connected to; 0: never
 
 
 def connect(
@@ -57,14 +60,21 @@ def connect(
     home: str | None = None,
     position: tuple[float, float] | None = None,
     addresses: dict[str, str] | None = None,
+    gateway: str | None = None,
+    access_ms: float = 0.0,
+    explore_s: float = EXPLORE_S,
 ) -> Client:
     """Make a client of a fleet; use it with ``async with``. ``fleet`` is the path of the client file or of its folder.
 
     A client keeps its home broker across restarts if it uses the same ``name`` each time. ``home`` is the preferred
     first home broker. ``position`` is latitude and longitude in degrees. ``addresses`` maps brokers to URLs and
-    overrides the addresses that the brokers announce.
+    overrides the addresses that the brokers announce. With a ``gateway``, the client is attached to that broker from
+    the start, as by ``Client.attach``. Every ``explore_s`` seconds, the client measures the round-trip time to a broker
+    that it is not connected to; 0 means never.
     """
-    return Client(client_file.read(fleet), name, home, position, addresses)
+    attached = None if gateway is None else (names.broker_name(gateway), arguments.access_ms(access_ms))
+    options = {"attached": attached, "explore_s": arguments.interval(explore_s)}
+    return Client(client_file.read(fleet), name, home, position, addresses, **options)  # type: ignore[arg-type]
 
 
 class Client:
@@ -72,7 +82,8 @@ class Client:
 
     def __init__(
         self, content: dict[str, Any], name: str | None, home: str | None, position: tuple[float, float] | None,
-        addresses: dict[str, str] | None = None,
+        addresses: dict[str, str] | None = None, *, attached: tuple[str, float] | None = None,
+        explore_s: float = EXPLORE_S,
     ) -> None:  # fmt: skip
         self.name = names.client_name(f"client-{secrets.token_hex(4)}" if name is None else name)
         self.position = None if position is None else arguments.position(position)
@@ -81,6 +92,8 @@ class Client:
         self._addresses = Addresses(content["brokers"], {} if addresses is None else arguments.addresses(addresses))
         login = content["user"], content["password"], content.get("ca")
         self._wires = Wires(self.name, self._addresses, login, self._on_error)
+        self._attached = attached
+        self._network = Position(self.name, self._wires, explore_s)
         self._background = tasks.Background(f"client {self.name}", log)
         self._start = self._background.start
         self._base = Base(self.name, self._start)
@@ -120,11 +133,13 @@ class Client:
             self._addresses.learn(welcomed)
             await self._home.enter(base, welcomed.home)
             await self._base.subscribe(subjects.change(client_entry(self.name)), self._home_changed)
+            if self._attached is not None:
+                self._network.attach(*self._attached)
         except BaseException:
             self._base.close()
             await self._wires.close()
             raise
-        for work in (self._ticks(), self._reports()):
+        for work in (self._ticks(), self._reports(), self._network.run()):
             self._start(work)
         return self
 
@@ -148,14 +163,32 @@ class Client:
         await self._base.wire.ask(Hello(self.name, position=place))
         self.position = place
 
+    async def attach(self, gateway: str | None, *, access_ms: float = 0.0) -> None:
+        """Say where the client is in the network: at a broker's site, ``access_ms`` away from it and back.
+
+        For mobile clients that know their gateway. The client measures nothing until ``attach(None)``.
+        """
+        if gateway is None:
+            self._network.detach()
+        else:
+            self._network.attach(names.broker_name(gateway), arguments.access_ms(access_ms))
+        await asyncio.gather(*(self._report_to(opened) for opened in self._wires if opened.nats.is_connected))
+
+    async def rtt(self, broker: str) -> Estimate:
+        """The round-trip time to a broker: ``rtt_ms``, and whether it was ``measured`` or estimated by coordinates."""
+        return await self._network.rtt(names.broker_name(broker), self._base.wire)
+
     async def create_topic(self, name: str, **settings: Any) -> str:
         """Create a topic, or do nothing if it exists with the same settings. Return the broker that hosts it.
 
         Settings: ``broker``, ``unit`` (topic, client or link), ``processor`` (module:function), ``spool``,
-        ``limit_ms``, ``persistent``, ``replicas``.
+        ``limit_ms``, ``persistent``, ``replicas``, ``latency_ms`` (bound of the p90 of delivery times). The bound of a
+        topic that exists stays as it is, since operators may have changed it with ``trimtab topic set``. The expected
+        ``rate`` (messages/s) and ``processing_ms`` (CPU time of a message) of a topic with a processor help to choose a
+        broker that keeps every bound; without them, other topics with that processor are the measure.
         """
-        topic = arguments.topic(name, settings)
-        return (await wire.ask(self._base.nats, CreateTopic(topic, self.position), 35.0)).broker
+        request = CreateTopic(arguments.topic(name, settings), self.position, arguments.expected(settings))
+        return (await wire.ask(self._base.nats, request, 35.0)).broker
 
     async def topic(self, name: str) -> Topic | None:
         """The registry's entry of a topic; None if there is no topic of that name."""
@@ -226,11 +259,15 @@ class Client:
         self._base.check_usable()
         await self._routes.unsubscribe(arguments.subscription(subscription))
 
-    async def flush(self) -> None:
-        """Wait until the brokers have received every published message."""
+    async def flush(self, timeout_s: float = 10.0) -> None:
+        """Wait until the brokers have received every published message. ``Unreachable`` after ``timeout_s``."""
         self._base.check_usable()
-        for opened in self._wires:
-            await opened.nats.flush()
+        limit_s = arguments.seconds(timeout_s)
+        try:
+            await tasks.within(limit_s, self._wires.flush())
+        except TimeoutError:
+            text = f"not every broker has confirmed all messages within {limit_s:g} s; they are still on their way"
+            raise Unreachable(text, changed=True) from None
 
     async def dead_letters(self, topic: str, callback: Any) -> None:
         """Call ``callback(data, reason)`` with every message that the topic's processor failed on."""
@@ -333,6 +370,7 @@ class Client:
 
     async def _send_report(self, to: Wire) -> None:
         report, reports = self._routes.report(to.broker, self.home, leaves=self._closing), self._routes.reports
+        report.position = self._network.due(to.broker)
         try:
             answer = await to.ask(report, timeout_s=2.0)
         except BadInput as error:  # it would be refused again; without an answer, the next report repeats the counts
@@ -340,6 +378,8 @@ class Client:
             reports.settle(to.broker, report.number)
             raise
         reports.settle(to.broker, report.number)
+        if report.position is not None:
+            self._network.settle(to.broker)
         if answer.mark != self._addresses.mark:
             await self._routes.learn()
         elsewhere = answer.home != self.home or (answer.home_alive and to.broker != self.home)

@@ -232,7 +232,7 @@ class Routes:
                 await old.tell(RefuseMove(self._client, topic, reason))
                 return
             gate = route.gate
-            if gate and route.topic.processor and route.topic.unit != "topic" and old.nats.is_connected:
+            if gate and route.topic.processor and not route.topic.whole and old.nats.is_connected:
                 # Messages sent to the old broker must be processed before those sent to the new one. A dead broker
                 # processes nothing more, and publishers would wait for its answer in vain.
                 gate.close()

@@ -9,6 +9,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import nats.errors
+
 from trimtab.errors import Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import subjects, wire
@@ -25,7 +27,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.client")
 CONNECT_S: Final = 3.0
+FLUSH_S: Final = 2  # limit for one confirmation
+FLUSH_AGAIN_S: Final = 0.05
 PROBE_AGAIN_S: Final = 0.25
+PING_S: Final = 5.0  # limit for the answer of a broker whose distance is measured
+PINGS: Final = 3  # over a connection that is made for a measurement; the quickest counts
 PROBE_S: Final = 2.0  # limit for the answers to a probe; a server that has not answered by then counts as dead
 
 
@@ -55,6 +61,20 @@ class Wire:
         """Send a request to the broker's agent without waiting for a reply; the next report repeats its content."""
         with contextlib.suppress(Exception):
             await wire.tell(self.nats, request, broker=self.broker)
+
+    async def flushed(self) -> bool:
+        """Whether the broker confirms that it has all messages that were published over this wire.
+
+        ``nats.flush`` alone does not tell: it returns at once while the connection is lost.
+        """
+        with contextlib.suppress(nats.errors.Error, OSError):
+            await wire.ping(self.nats, FLUSH_S)
+            return True
+        return False
+
+    async def rtt_ms(self) -> float | None:
+        """The time of a PING and its answer; None if another broker's server answers."""
+        return 1000.0 * await wire.ping(self.nats, PING_S) if wire.server_name(self.nats) == self.broker else None
 
     async def _on_marker(self, message: object) -> None:
         subject, server = message.subject, message.data.decode()  # type: ignore[attr-defined]
@@ -147,12 +167,29 @@ class Wires:
         name = f"trimtab:{self._client}"
         return await wire.connect(urls, user, password, name=name, ca=ca, wait_s=wait_s, on_error=self._on_error)
 
+    async def try_rtt_ms(self, broker: str) -> float | None:
+        """The round-trip time to a broker over a connection of its own; None if another broker answers there."""
+        nats = await self._connect(self.addresses[broker], 0.0)
+        try:
+            if wire.server_name(nats) != broker:
+                return None
+            return 1000.0 * min([await wire.ping(nats, PING_S) for _ in range(PINGS)])
+        finally:
+            await wire.close(nats)
+
     async def let_go(self, old: Wire, user: object) -> None:
         old.users.discard(user)
         async with self._opening.setdefault(old.broker, asyncio.Lock()):
             if not old.users and self._open.get(old.broker) is old:
                 del self._open[old.broker]
                 await _close(old)
+
+    async def flush(self) -> None:
+        """Wait until the brokers have all messages, also if one is away for a while. A connection that is replaced
+        meanwhile is left out."""
+        for opened in self:
+            while self._open.get(opened.broker) is opened and not await opened.flushed():
+                await asyncio.sleep(FLUSH_AGAIN_S)
 
     async def close(self) -> None:
         for opened in list(self._open.values()):

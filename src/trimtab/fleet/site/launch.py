@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from trimtab.errors import BadInput, NotStartedHere, Unreachable
 from trimtab.fleet.broker.capacity import Capacity
+from trimtab.fleet.broker.network import NetworkSettings
 from trimtab.fleet.hub.settings import HubSettings
 from trimtab.fleet.protocol import coding, names, wire
 from trimtab.fleet.protocol.admin_verbs import AddBroker, BrokerUrls, ForgetBroker, ListBrokers, RemoveBroker
@@ -61,6 +62,7 @@ class Launch:
         on_restart: Callable[[Child], None] = lambda _: None, capacity: Capacity | None = None,
         hub_settings: HubSettings | None = None,
     ) -> None:  # fmt: skip
+        self.network = NetworkSettings()  # of each broker that is started from now on
         self.hub_settings = hub_settings or HubSettings()
         self.capacity = capacity or Capacity()  # of each broker that is started
         self.home = home.resolve()  # absolute, since processes with other working directories read its paths
@@ -184,7 +186,7 @@ class Launch:
             config = self.home / name / "agent.json"
             content = {
                 "broker": name, "urls": urls, "fleet": fleet.fleet, "system": fleet.system,
-                "about": coding.plain(about),
+                "about": coding.plain(about), "network": coding.plain(self.network),
                 "stores": [f"{self.scheme}://{address}" for address in store_clients],
                 "ca": fleet.tls.ca if fleet.tls else None,
             }  # fmt: skip

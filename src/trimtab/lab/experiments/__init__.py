@@ -25,6 +25,13 @@ EXPERIMENTS: Final = {
     "reloc-spool": ("reloc:Spool", "Tanaka Figure 15: delay by the number of messages that topics keep"),
     "reloc-clusters": ("reloc:ClusterNumber", "Tanaka Figure 16: delay by the number of clusters"),
     "reloc-optimum": ("reloc:Optimum", "Tanaka Section 8: every policy against the true optimum, on small cases"),
+    "coordinates": (
+        "coordinates:NetworkCoordinates",
+        "Gupta Figure 3: network coordinates on a star, and on any matrix of round-trip times",
+    ),
+    "mmog": ("mmog:Figure4", "Gupta Figure 4: broker selection for a multiplayer game, against an oracle"),
+    "uav": ("uav:Figure5", "Gupta Figure 5: broker selection for swarms of vehicles, with outliers in measurements"),
+    "monitoring-size": ("monitoring_size:Figure6", "Gupta Figure 6: size of latency reports, by clients of a topic"),
     "downtime": (
         "downtime:Downtime",
         "Gupta Figure 7: client downtime and migration time, against unload-then-look-up",
@@ -34,7 +41,21 @@ EXPERIMENTS: Final = {
         "processing:Processing",
         "Khare Figure 1a-1d on a live broker: processing, subscribers, background load",
     ),
+    "colocation-live": (
+        "colocation_live:ColocationLive",
+        "placements by predicted latency on real brokers: predicted and measured p90 side by side",
+    ),
+    "latency-sensitivity": (
+        "latency_sensitivity:LatencySensitivity",
+        "Khare Figure 1a-1d on the simulated broker, beside the printed figures",
+    ),
+    "latency-accuracy": (
+        "latency_accuracy:LatencyAccuracy",
+        "Khare Table I and Figure 2: the paper's latency models, and trim, on random and on chosen sets",
+    ),
     "stability": ("stability:Stability", "whether the controller comes to rest, in cases on which balancers oscillate"),
+    "colocation": ("colocation:Figure3", "Khare Figure 3: co-location heuristics, with the paper's oracle and ours"),
+    "colocation-hybrid": ("colocation_hybrid:Figure4", "Khare Figure 4: the hybrid heuristic by k'"),
     "maxdata-scale": ("maxdata_scale:MaxDataScale", "Lambert Section V-D, Figures 10-13, and up to ten million links"),
 }
 

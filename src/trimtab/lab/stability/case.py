@@ -60,6 +60,8 @@ class Case:
     other_load: Floats | None = None  # (B,) load that no client causes, bytes/s
     size: Floats | None = None  # (K,) bytes of a message; None: one byte
     cores: Floats | None = None  # (B,) cores of brokers; a core handles ``PER_CORE`` messages/s
+    processing_ms: Floats | None = None  # (K,) CPU time of a message of each topic
+    latency_ms: Floats | None = None  # (K,) bound of each topic
     settings: Settings = field(default_factory=Settings)
     seconds: int = HORIZON_S
 
@@ -103,7 +105,11 @@ class Case:
     def workload(self, rate: Floats) -> Workload:
         size = np.ones(len(rate)) if self.size is None else self.size
         return Workload(
-            Topics(Ids.numbered("t", len(rate)), rate / size, size), Clients(Ids.numbered("c", self.clients)),
+            Topics(
+                Ids.numbered("t", len(rate)), rate / size, size, processing_ms=self.processing_ms,
+                latency_ms=self.latency_ms,
+            ),
+            Clients(Ids.numbered("c", self.clients)),
             Brokers(Ids.numbered("b", self.brokers), bandwidth=self.bandwidth, cores=self.cores), self._links,
         )  # fmt: skip
 

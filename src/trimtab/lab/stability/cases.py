@@ -1,11 +1,11 @@
-"""All cases: those of clients, and those of topics and mixed units."""
+"""All cases: those of clients, of topics and mixed units, and of latency bounds."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from trimtab.errors import UnknownName
-from trimtab.lab.stability import client_cases, mixed_cases  # noqa: F401  imported to register their cases
+from trimtab.lab.stability import client_cases, elastic_cases, mixed_cases  # noqa: F401  imported to register their cases
 from trimtab.lab.stability.register import CASES
 
 __all__ = ["CASES", "find"]

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
+from trimtab.control.hosting import Hosting, latency_model
 from trimtab.lab.stability.case import PER_CORE
 from trimtab.model.judgement import Load
 from trimtab.observe.average import Averages
+from trimtab.observe.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +33,7 @@ class Observation:
     second: int
     at: int  # second of the measurement
     rate: Floats  # (K,) moving averages, with noise
+    recent: Floats  # (K,) the same over the last seconds
     unsure: float  # share of the rates whose period is not known yet
     load: Floats  # (B,) loads that brokers report, bytes/s
     messages: Floats  # (B,) message rates that brokers report, messages/s
@@ -61,6 +64,8 @@ class Trace:
     highest: list[float] = field(default_factory=list)
     fullest: list[float] = field(default_factory=list)  # highest use of cores or messages, as a share of the limit
     moves: list[int] = field(default_factory=list)  # number of moved keys whose broker was alive
+    used: list[int] = field(default_factory=list)  # number of brokers with keys
+    missed: list[int] = field(default_factory=list)  # topics out of bound by the true rates; every ``MEASURE_S``
     failed: int = 0
     rehomed: int = 0  # number of moved keys whose broker was dead
     returned: int = 0  # keys moved back to a broker that they had left and that was alive all the time
@@ -76,7 +81,7 @@ def run(case: Case, balancer: Balancer, seed: int) -> Trace:
         if event.action == "joins":
             alive[event.broker] = False
     averages, rates = Averages(AVERAGE_S, len(case.rate)), np.zeros((0, len(case.rate)))
-    measurements: deque[tuple[int, Floats, float, Floats, Floats]] = deque(maxlen=case.lag_s + 1)
+    measurements: deque[tuple[int, Floats, Floats, float, Floats, Floats]] = deque(maxlen=case.lag_s + 1)
     sources: dict[int, set[int]] = {}  # client -> brokers it moved away from
     waiting = np.zeros(len(home), np.int64)
     for second in range(case.seconds):
@@ -93,12 +98,14 @@ def run(case: Case, balancer: Balancer, seed: int) -> Trace:
             rates = rates[:0]
         load = _load(case, rate, home, alive)
         messages = _messages(case, rate, home, alive)
-        measurements.append((second, averages.mean[:, 0].copy(), averages.unsure(), load, messages))
+        means, recent = averages.mean[:, 0].copy(), averages.recent.copy()
+        measurements.append((second, means, recent, averages.unsure(), load, messages))
         if second % balancer.period_s == 0:
-            at, means, unsure, loads, counts = measurements[0]
-            noisy_rate = means * _noise(rng, case.noise, len(means))
+            at, means, recent, unsure, loads, counts = measurements[0]
+            noise = _noise(rng, case.noise, len(means))
             loads = loads * _noise(rng, case.noise / 3, len(loads))
-            balancer.look(Observation(second, at, noisy_rate, unsure, loads, counts, home.copy(), alive))
+            seen = (means * noise, recent * noise)
+            balancer.look(Observation(second, at, *seen, unsure, loads, counts, home.copy(), alive))
         _carry_out(case, balancer, second, home, alive, trace, sources)
         homeless = ~alive[home]
         waiting = np.where(homeless, waiting + 1, 0)
@@ -108,7 +115,17 @@ def run(case: Case, balancer: Balancer, seed: int) -> Trace:
         trace.spread.append(after.cov)
         trace.fullest.append(fullest(case, _messages(case, rate, home, alive)))
         trace.highest.append(after.level)
+        trace.used.append(len(np.unique(home[alive[home]])))
+        if second % MEASURE_S == 0 and case.latency_ms is not None:
+            trace.missed.append(_missed(case, rate, home, alive))
     return trace
+
+
+def _missed(case: Case, rate: Floats, home: Rows, alive: Flags) -> int:
+    """Number of topics that miss their latency bound with these rates."""
+    view = case.view(Snapshot(0.0, case.workload(rate)), home, alive)
+    hosting = Hosting.of(view, latency_model(case.settings.model), 0.0)
+    return len(hosting.missed(hosting.rate))
 
 
 def _carry_out(

@@ -55,7 +55,9 @@ class Ours:
             f"b{row}": Usage(load, messages, cores=messages / PER_CORE) for row, (load, messages) in enumerate(pairs)
         }
         workload = case.workload(observation.rate)
-        return case.view(Snapshot(float(observation.at), workload, usage, observation.unsure), home, alive)
+        recent = None if case.latency_ms is None else case.workload(observation.recent).topics.rate
+        snapshot = Snapshot(float(observation.at), workload, usage, observation.unsure, recent=recent)
+        return case.view(snapshot, home, alive)
 
     def orders(self, second: int, home: Rows, alive: Flags) -> list[tuple[int, int]]:
         for broker in np.flatnonzero(~alive & (np.bincount(home, minlength=len(alive)) > 0)).tolist():

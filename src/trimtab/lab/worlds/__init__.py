@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from trimtab.errors import UnknownName
 from trimtab.lab.worlds.bad import Bad
+from trimtab.lab.worlds.colocation import Colocation
 from trimtab.lab.worlds.maxdata import MaxData
+from trimtab.lab.worlds.mmog import Mmog
 from trimtab.lab.worlds.reloc import RelocField
+from trimtab.lab.worlds.uav import Uav
 
 if TYPE_CHECKING:
     from trimtab.model.workload import Workload
@@ -19,7 +22,9 @@ class World(Protocol):
     def make(self, seed: int) -> Workload: ...
 
 
-WORLDS: Final[dict[str, type[World]]] = {"maxdata": MaxData, "bad": Bad, "reloc": RelocField}
+WORLDS: Final[dict[str, type[World]]] = {
+    "maxdata": MaxData, "bad": Bad, "reloc": RelocField, "colocation": Colocation, "mmog": Mmog, "uav": Uav,
+}  # fmt: skip
 
 
 def world_class(name: str) -> type[World]:

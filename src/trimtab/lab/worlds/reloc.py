@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -78,9 +78,10 @@ class RelocField:
         topic = np.repeat(np.arange(len(lists)), size.astype(int))
         client = np.array([row[name] for members in lists for name in members], np.int64)
         both = np.tile(np.array([PUB, SUB], np.int8), len(topic))
+        position: dict[str, Any] = dict(zip(axes, place.T, strict=True))
         return Workload(
             Topics(Ids.numbered("t", len(lists)), rate=size, spool=self.per_member * size),
-            Clients(Ids(names, table="clients"), **dict(zip(axes, place.T, strict=True))),
+            Clients(Ids(names, table="clients"), **position),
             Brokers(
                 Ids.numbered("s", len(site)), storage=np.full(len(site), self.storage),
                 compute=np.full(len(site), self.compute), **dict(zip(axes, site.T, strict=True)),

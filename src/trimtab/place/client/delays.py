@@ -10,6 +10,9 @@ Y = Y1 + Y2. A topic is at a server if one of its publishers is. The publishers 
 publications are weighted by rate. A client does not receive its own publications. With rates in proportion to members
 this is the paper's Y.
 
+Delays are distances of positions, times ``Delays.ms_per_km``. In a workload with network latencies and without
+positions, they are ``Problem.leg`` of a round-trip time.
+
 It is cheap to compute: the first and last terms are a sum over clients, each with its own weight (``near``), and the
 middle term needs only the counts of a topic's links at each server.
 """
@@ -22,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trimtab.errors import BadInput
-from trimtab.model.positions import km_between, points
+from trimtab.model.distances import delays_ms, has_distances
 from trimtab.model.workload import PUB
 
 if TYPE_CHECKING:
@@ -55,11 +58,11 @@ class Field:
 
     @classmethod
     def of(cls, problem: Problem) -> Field:
-        load, delays = problem.workload, problem.delays
+        load = problem.workload
         spool = load.topics.need("spool", "messages kept for processing; delays depend on where they fit")
         storage = load.brokers.need("storage", "messages that fit")
         compute = load.brokers.need("compute", "publishers x messages kept that it can process")
-        client, broker = points(load.clients, load.brokers)
+        home_ms, server_ms = delays_ms(problem)
         begin, topic, published, subscribed = _merged(problem)
         publishers = np.bincount(topic, weights=published, minlength=len(spool))
         subscribers = np.bincount(topic, weights=subscribed, minlength=len(spool))
@@ -77,8 +80,7 @@ class Field:
         ).astype(np.float64)
         return cls(
             begin, topic, weight, spreads, subscribed.astype(np.int8), published.astype(np.int8), near,
-            delays.ms_per_km * km_between(client, broker), delays.ms_per_km * km_between(broker, broker),
-            spool, problem.data_rate, storage, compute, delays.cloud_ms,
+            home_ms, server_ms, spool, problem.data_rate, storage, compute, problem.delays.cloud_ms,
         )  # fmt: skip
 
     @property
@@ -92,12 +94,10 @@ class Field:
 
 def has_delays(problem: Problem) -> bool:
     """Whether the workload has all columns that delays depend on."""
-    topics, brokers, clients = problem.workload.topics, problem.workload.brokers, problem.workload.clients
-    placed = any(
-        all(getattr(table, name) is not None for table in (clients, brokers) for name in names)
-        for names in (("x_km", "y_km"), ("lat", "lon"))
+    topics, brokers = problem.workload.topics, problem.workload.brokers
+    return has_distances(problem.workload) and all(
+        column is not None for column in (topics.spool, brokers.storage, brokers.compute)
     )
-    return placed and all(column is not None for column in (topics.spool, brokers.storage, brokers.compute))
 
 
 def refuse_insufficient_storage(problem: Problem) -> None:

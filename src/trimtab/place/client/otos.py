@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trimtab.compiled import compiled
+from trimtab.model.distances import between
 from trimtab.model.placement import UNPLACED
-from trimtab.model.positions import km_between, points
 from trimtab.model.workload import PUB
 from trimtab.place.client.policy import ClientPolicy
 from trimtab.place.knobs import check, knob
@@ -51,7 +51,7 @@ class OtosCentroid(ClientPolicy):
 
     def homes(self, problem: Problem) -> Rows:
         load = problem.workload
-        far = km_between(*points(load.clients, load.brokers))
+        far = between(load)
         pair = np.unique(load.links.topic.astype(np.int64) * max(problem.units, 1) + load.links.client)
         together = np.zeros((len(load.topics), problem.brokers))
         np.add.at(together, pair // max(problem.units, 1), far[pair % max(problem.units, 1)])

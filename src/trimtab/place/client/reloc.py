@@ -19,8 +19,8 @@ import numpy as np
 
 from trimtab.compiled import compiled
 from trimtab.errors import TooLarge
+from trimtab.model.distances import apart, places
 from trimtab.model.placement import UNPLACED
-from trimtab.model.positions import km_between, points
 from trimtab.place.client.delays import Field
 from trimtab.place.client.policy import ClientPolicy
 from trimtab.place.knobs import check, knob
@@ -57,9 +57,9 @@ class Reloc(ClientPolicy):
     def homes(self, problem: Problem) -> Rows:
         field = Field.of(problem)
         load = problem.workload
-        client, server = points(load.clients, load.brokers)
+        client, server = places(load)
         of_server, centre = k_means(server, min(self.clusters, len(server)), np.random.default_rng(self.seed))
-        of_client = km_between(client, centre).argmin(axis=1).astype(np.int32)
+        of_client = apart(load, client, centre).argmin(axis=1).astype(np.int32)
         begin, member = members(field)
         if self.rank:
             kin = self._factored(field, begin, member)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trimtab.model.positions import nearest
+from trimtab.model.distances import nearest
 from trimtab.place.client.policy import ClientPolicy
 from trimtab.place.knobs import check, knob
 
@@ -44,8 +44,8 @@ class Nearest(ClientPolicy):
     """Assigns every client to the nearest broker (Nguyen, 5.1, NR; Tanaka, 7, NS)."""
 
     def homes(self, problem: Problem) -> Rows:
-        load, usable = problem.workload, _usable(problem)
-        return usable[nearest(load.clients, load.brokers, usable)]
+        usable = _usable(problem)
+        return usable[nearest(problem.workload, usable)]
 
 
 def _usable(problem: Problem) -> Rows:

@@ -1,0 +1,50 @@
+"""Where clients are in the network, as they report it to the agents of the brokers that they use."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from trimtab.fleet.protocol.agent_verbs import FoundPosition, GetPosition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from trimtab.fleet.protocol.request import Handler
+    from trimtab.observe.report import ClientPosition, Positions
+
+EXPIRE_S: Final = 16.0  # three reports
+
+
+class ClientPositions:
+    """The newest position of each client that reports here. Times are those of the event loop."""
+
+    def __init__(self) -> None:
+        self.refused = 0  # positions at brokers that do not exist, or with impossible times
+        self._by_client: dict[str, tuple[ClientPosition, float]] = {}
+
+    def handlers(self) -> list[Handler]:
+        return [GetPosition.answered_by(self._find)]
+
+    async def _find(self, request: GetPosition) -> FoundPosition:
+        return FoundPosition(self.get(request.client))
+
+    def update(self, client: str, position: ClientPosition, brokers: Collection[str]) -> None:
+        cleaned = position.cleaned(brokers)
+        if cleaned is not position:
+            self.refused += 1
+        if cleaned is not None:
+            self._by_client[client] = cleaned, asyncio.get_running_loop().time()
+
+    def get(self, client: str) -> ClientPosition | None:
+        known = self._by_client.get(client)
+        return None if known is None else known[0]
+
+    def expire(self) -> None:
+        limit = asyncio.get_running_loop().time() - EXPIRE_S
+        for client in [client for client, (_, at) in self._by_client.items() if at < limit]:
+            del self._by_client[client]
+
+    def of(self, clients: Iterable[str]) -> Positions:
+        """The positions of these clients, of those that have reported one."""
+        return {client: self._by_client[client][0] for client in clients if client in self._by_client}

@@ -1,0 +1,114 @@
+"""What an agent reports of the network latency of the topics that its broker hosts: two best brokers for each topic.
+
+The agent knows the positions of the clients of these topics and the coordinates of all brokers (Gupta et al., SEC'21,
+3.2, report centroids instead). The size of a report does not depend on the number of clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Final
+
+from trimtab.observe.best_brokers import BestBrokers, summarise
+from trimtab.observe.report import ClientPosition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from trimtab.fleet.broker.links import Links
+    from trimtab.fleet.broker.positions import ClientPositions
+    from trimtab.fleet.protocol.registry import Registry
+    from trimtab.observe.coordinates.coordinate import Coordinate
+
+LEG: Final = 0.5  # of a round-trip time: bounds are about delivery times, one way
+AT_ONCE: Final = 20_000  # latencies that are computed before other work has its turn
+
+
+class TopicSummaries:
+    """Summaries of whole topics with a latency bound. A topic's clients connect to its broker, so it knows them all,
+    except plain NATS and MQTT clients of other brokers."""
+
+    def __init__(self, broker: str, registry: Registry, links: Links, positions: ClientPositions) -> None:
+        self._broker = broker
+        self._registry = registry
+        self._links = links
+        self._positions = positions
+
+    async def take(self, alive: Collection[str], stock: Mapping[str, int]) -> dict[str, BestBrokers]:
+        """By topic. ``stock`` has the subscriptions of this broker's plain clients by topic."""
+        bounds = {
+            name: topic.latency_ms
+            for name, topic in self._registry.topics().items()
+            if topic.whole and topic.broker == self._broker and topic.latency_ms is not None
+        }
+        if not bounds:
+            return {}
+        brokers = sorted(alive)
+        home = brokers.index(self._broker) if self._broker in brokers else -1
+        ways = Ways(self._registry.coordinates(), brokers)
+        ends: dict[str, tuple[list[list[float]], list[list[float]]]] = {name: ([], []) for name in bounds}
+        done = 0
+        for client, topics in self._links.by_client().items():
+            if not topics.keys() & bounds.keys():
+                continue
+            position = self._positions.get(client)
+            legs = None if position is None else ways.legs(position)
+            if legs is None:
+                continue
+            done += len(brokers)
+            for topic in topics.keys() & bounds.keys():
+                for role, side in zip(("pub", "sub"), ends[topic], strict=True):
+                    if role in topics[topic]:
+                        side.append(legs)
+                        done += len(brokers)
+            if done > AT_ONCE:
+                done = 0
+                await asyncio.sleep(0)
+        here = ways.legs(ClientPosition(self._broker, 0.0)) if home >= 0 else None
+        found = {}
+        for topic, (publishers, subscribers) in ends.items():
+            if here is not None and stock.get(topic):
+                subscribers.append(here)
+            found[topic] = summarise(publishers, subscribers, bounds[topic] or math.inf, home, brokers)
+            done += (len(publishers) + len(subscribers)) * len(brokers)
+            if done > AT_ONCE:
+                done = 0
+                await asyncio.sleep(0)
+        return found
+
+
+class Ways:
+    """Latencies from the gateways of clients to all brokers; clients behind one gateway differ only in their access."""
+
+    def __init__(self, coordinates: Mapping[str, Coordinate], brokers: list[str]) -> None:
+        self._coordinates = coordinates
+        self._brokers = brokers
+        self._row = {name: row for row, name in enumerate(brokers)}
+        self._from: dict[str, list[tuple[float, float]]] = {}  # gateway -> time to each broker, and its adjustment
+
+    def legs(self, position: ClientPosition) -> list[float] | None:
+        """The client's latency to each broker, one way; None if none is known."""
+        access = position.access_ms
+        legs = []
+        for plain, adjustment in self._ways(position.gateway):
+            rtt_ms = plain + access
+            legs.append(LEG * (rtt_ms + adjustment if rtt_ms + adjustment > 0.0 else rtt_ms))
+        for broker, rtt_ms in ({position.gateway: access} | position.rtts).items():
+            if broker in self._row:
+                legs[self._row[broker]] = LEG * rtt_ms
+        return legs if any(map(math.isfinite, legs)) else None
+
+    def _ways(self, gateway: str) -> list[tuple[float, float]]:
+        ways = self._from.get(gateway)
+        if ways is None:
+            here = self._coordinates.get(gateway)
+            ways = [self._way(here, self._coordinates.get(broker)) for broker in self._brokers]
+            self._from[gateway] = ways
+        return ways
+
+    @staticmethod
+    def _way(one: Coordinate | None, other: Coordinate | None) -> tuple[float, float]:
+        if one is None or other is None or len(one.point) != len(other.point):
+            return math.inf, 0.0
+        return one.plain_rtt_ms(other), one.adjustment + other.adjustment
