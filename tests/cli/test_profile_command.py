@@ -37,6 +37,7 @@ def finished(tmp_path):
     return tmp_path / "out"
 
 
+@pytest.mark.slow
 def test_finished_runs_become_a_profile_for_people_and_machines(trimtab, finished):
     shown = trimtab("profile", "--out", finished, "--runs", RUNS)
     values = trimtab("profile", "--out", finished, "--runs", RUNS, "--name", "lab", "--json").json
@@ -74,6 +75,7 @@ def test_bad_input_leaves_nothing_behind(trimtab, tmp_path, options, sentence):
     assert not (tmp_path / "out" / JOURNAL).exists()
 
 
+@pytest.mark.slow
 def test_a_fleet_that_does_not_answer_is_one_sentence(trimtab, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

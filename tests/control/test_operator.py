@@ -203,6 +203,7 @@ def test_following_a_plan_survives_a_change_of_leader(controlled, tmp_path):
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["trimtab.control.process", "trimtab.pipeline.process"])
 def test_a_process_says_what_is_wrong_with_its_settings(module, tmp_path):
     def ends(*arguments):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,6 +98,7 @@ def test_a_surplus_that_takes_more_moves_than_allowed_moves_nothing():
     assert isinstance(decision, NoPlan)
 
 
+@pytest.mark.slow
 def test_a_day_and_a_night_use_fewer_brokers_at_night_and_miss_nothing():
     """Rates rise and fall; the loop empties brokers and uses them again, without a move in quiet times."""
     loop = Loop(Settings(thrift=True, alpha=0.3, cool_s=10.0))

@@ -236,6 +236,7 @@ def replayed(name, seed):
     return trace, figures(case, balancer, trace)
 
 
+@pytest.mark.slow
 def test_slow_growth_breaks_no_promise_and_the_fleet_comes_to_rest():
     trace, measured = replayed("growing", 1)
 
@@ -244,6 +245,7 @@ def test_slow_growth_breaks_no_promise_and_the_fleet_comes_to_rest():
     assert (measured["restless"], measured["returned"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_fleet_is_consolidated_at_night_out_in_the_rush_and_at_rest_in_between():
     trace, measured = replayed("nights", 1)
 

@@ -304,10 +304,12 @@ def test_pending_tasks_are_listed_by_where_they_wait():
 
 def uses(name):
     """The modules that use this function."""
+    texts = {path: path.read_text() for path in SOURCE.rglob("*.py")}
     return {
         str(path.relative_to(SOURCE))
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, text in texts.items()
+        if name.rpartition(".")[2] in text
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == name
     }
 

@@ -325,6 +325,7 @@ def test_positions_are_of_the_form_that_the_feed_has(app):
     assert outcome.positions == 20
 
 
+@pytest.mark.slow
 def test_an_outcome_is_drawn_and_told_also_when_nothing_came(tmp_path):
     *_, outcome = live()
     outcome.channels["near_me"].delay_s = [1.0, 3.0, 9.0]

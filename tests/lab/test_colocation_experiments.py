@@ -8,6 +8,7 @@ from trimtab.lab.experiments.colocation_claims import figure_3, figure_4
 from trimtab.lab.run import run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "picture"), [("colocation", "figure-3-skew.png"), ("colocation-hybrid", "figure-4-u.png")]
 )

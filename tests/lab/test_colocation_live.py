@@ -62,6 +62,7 @@ def test_a_job_runs_on_a_real_broker(nats_server):
     assert [bool(row["trial"]) for row in rows] == [True] + [False] * (len(rows) - 1)
 
 
+@pytest.mark.slow
 def test_every_topic_of_a_request_is_run_once_beside_others(in_virtual_time):
     fit = [job | row for job in EXPERIMENT.jobs(3, seconds=60) for row in EXPERIMENT.run(job)]
 
@@ -80,6 +81,7 @@ def test_every_topic_of_a_request_is_run_once_beside_others(in_virtual_time):
     assert jobs == EXPERIMENT.further(fit)  # a run that is resumed finds its jobs again
 
 
+@pytest.mark.slow
 def test_the_experiment_goes_on_where_it_was_stopped_in_both_stages(in_virtual_time, tmp_path, monkeypatch):
     def stopped(name, jobs, workers, original=lab_run._finished, left=[4]):  # noqa: B006
         for each in original(name, jobs, workers):
@@ -105,6 +107,7 @@ def test_the_experiment_goes_on_where_it_was_stopped_in_both_stages(in_virtual_t
     assert (tmp_path / "whole" / "colocation-live.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_brokers_that_are_slower_than_the_profile_miss_the_bars(in_virtual_time, tmp_path):
     """The experiment can fail."""
     fit = [job | row for job in EXPERIMENT.jobs(1, seconds=60) for row in EXPERIMENT.run(job)]
@@ -118,6 +121,7 @@ def test_brokers_that_are_slower_than_the_profile_miss_the_bars(in_virtual_time,
     assert report.figures["error"] > 0.25
 
 
+@pytest.mark.slow
 def test_disturbed_runs_are_left_out_and_counted(in_virtual_time, tmp_path):
     fit = [job | row for job in EXPERIMENT.jobs(1, seconds=60) for row in EXPERIMENT.run(job)]
     jobs = EXPERIMENT.further(fit)
@@ -132,6 +136,7 @@ def test_disturbed_runs_are_left_out_and_counted(in_virtual_time, tmp_path):
     assert "other work on the machine disturbed them" in report.text
 
 
+@pytest.mark.slow
 def test_a_model_may_be_fitted_on_the_runs_of_a_profile(tmp_path):
     journal = Journal(tmp_path, Machine.here())
     for run in Design(12, cores=float(CORES)).plan():

@@ -13,6 +13,7 @@ from trimtab.lab.run import run
 from trimtab.lab.worlds.colocation import R_MAX
 
 
+@pytest.mark.slow
 def test_the_sensitivity_of_latency_is_that_of_figure_1(tmp_path):
     done = run("latency-sensitivity", 1, tmp_path, 1, lambda *_: None)
 

@@ -173,6 +173,7 @@ def profiled():
     return profile_of(trials, HERE, "found", 0, lambda _: None, design={})
 
 
+@pytest.mark.slow
 def test_a_profile_predicts_what_it_was_not_fitted_on(profiled):
     plan = [run for run in Design(60, seed=9).plan() if not run.repeats][:40]
     fresh = samples_of([simulated(run) for run in plan], HERE)

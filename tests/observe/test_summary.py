@@ -61,6 +61,7 @@ def random_topics(topics, brokers, seed) -> Problem:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_eight_numbers_per_topic_place_a_hundred_thousand_topics_as_by_all_pairs_or_better():
     problem = random_topics(100_000, 30, seed=5)
     nearness = Nearness.of(problem, Network.of(problem.workload))

@@ -117,6 +117,7 @@ def test_the_compiled_search_and_the_model_agree_on_which_sets_are_feasible(kind
             assert found == ([tuple(sorted(row.tolist()))] if expected else [])
 
 
+@pytest.mark.slow
 @given(problem=requests(), seed=st.integers(0, 1000))
 @settings(max_examples=60)
 def test_a_set_stays_feasible_when_a_lighter_topic_takes_a_place(problem, seed):

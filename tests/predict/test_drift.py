@@ -79,6 +79,7 @@ def test_one_odd_window_does_not_ring():
     assert not state.ringing
 
 
+@pytest.mark.slow
 def test_the_false_alarm_rate_holds_for_independent_windows():
     """The stated rate is 1 in 200 windows, of which 30,000 are looked at, in runs of 100."""
     rng = np.random.default_rng(5)

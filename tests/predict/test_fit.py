@@ -55,6 +55,7 @@ def test_exact_latencies_give_the_parameters_back():
     assert found.p90_ms(sets) == pytest.approx(truth.p90_ms(sets), rel=0.08)
 
 
+@pytest.mark.slow
 def test_fifty_sets_adapt_the_model_to_memory_bound_hardware(measured):
     test = drawn(PROFILES["memory-bound"], 20, 77)
 
@@ -69,6 +70,7 @@ def test_fifty_sets_adapt_the_model_to_memory_bound_hardware(measured):
     assert found.accuracy.r2 == pytest.approx(after.r2, abs=0.02)  # the cross-validated figure is honest
 
 
+@pytest.mark.slow
 def test_work_of_other_processes_is_found_on_a_live_machine():
     """CPU time per message: a constant and a slope; servers and clients on the same cores; runs of 14 s."""
     sets = light(40, 5)
@@ -87,6 +89,7 @@ def test_work_of_other_processes_is_found_on_a_live_machine():
     assert without_cpu.error_of_nine < 0.45
 
 
+@pytest.mark.slow
 def test_a_fitted_model_is_the_same_after_it_was_stored(measured):
     model = fit(measured, PAPER).model
 

@@ -61,6 +61,7 @@ def some_sets(draw, most):
     return Sets(np.concatenate([[0], np.cumsum([len(group) for group in groups])]), rate, ms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data(), coverages=st.tuples(st.floats(0.05, 0.95), st.floats(0.05, 0.95)))
 def test_every_topic_has_a_p90_and_intervals_that_are_nested(name, data, coverages):
@@ -102,6 +103,7 @@ def test_copies_for_many_subscribers_are_predicted_as_processing(name, data, sub
     assert model(name).p90_ms(many) == pytest.approx(as_processing, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_samples_and_seed_give_the_same_model(name):
     small = train().take(np.flatnonzero(np.arange(len(train())) % 3 == 0))
@@ -228,6 +230,7 @@ def test_trim_is_structured_and_adapts_to_more_cores():
     assert larger.p90_ms(sets).mean() < made.p90_ms(sets).mean()
 
 
+@pytest.mark.slow
 def test_a_model_of_similar_hardware_is_adapted_with_fifty_sets():
     slow = PROFILES["two-slow-cores"]
     few, test = drawn(slow, 17, 5), drawn(slow, 60, 6)

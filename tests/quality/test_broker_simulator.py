@@ -59,6 +59,7 @@ def test_background_load_raises_the_latency_as_in_figure_1b(neighbours, printed_
     assert mean == pytest.approx(printed_ms, rel=0.05)
 
 
+@pytest.mark.slow
 def test_the_queueing_model_finds_the_side_of_the_bound():
     """Configurations of the paper's training set, up to six topics; 1.5 % on the wrong side at most."""
     rng = np.random.default_rng(7)

@@ -82,6 +82,7 @@ def test_one_liar_in_ten_nodes_is_bounded(lie):
     assert lied.median < 0.7 * accuracy("serf", network, 32, lie=lie).median
 
 
+@pytest.mark.slow
 def test_the_robust_loss_halves_the_error_of_serf():
     for seed in range(3):
         network = cities(160, seed)
