@@ -12,6 +12,7 @@ from helpers.control import CLIENTS, MeasuredFleet, people
 from helpers.waiting import until
 from trimtab.control.controller import Controller
 from trimtab.control.decide import warm_up
+from trimtab.control.plan_orders import PlanOrders
 from trimtab.control.record import Record
 from trimtab.control.settings import Settings
 from trimtab.fleet import tasks
@@ -28,29 +29,39 @@ class Dead(BaseException):
     """The controller has died here."""
 
 
+class MortalOrders(PlanOrders):
+    def __init__(self, connection, record, die_at) -> None:
+        super().__init__(connection, record)
+        self.die_at = die_at
+
+    async def begin(self, runner, progress, rows):
+        self.die_at("before an order", progress.count(MOVED) >= 3)
+        await super().begin(runner, progress, rows)
+        self.die_at("after an order", progress.count(MOVED) >= 3)  # which is not written down
+
+    async def record_end(self, progress, links=""):
+        self.die_at("over")
+        await super().record_end(progress, links)
+
+
 class Mortal(Controller):
     """Dies when it is told to, the way a killed process does: without another word."""
 
-    def __init__(self, connection, dies_at) -> None:
+    def __init__(self, connection, step) -> None:
         super().__init__(connection, SETTINGS, lambda _: None)
-        self.dies_at = dies_at
+        self.step = step
 
     async def begin(self, plan, **more):
-        self._die_at("decided")
+        self.die_at("decided")
         await super().begin(plan, **more)
-        self._die_at("begun")
+        self.die_at("begun")
 
-    async def _order(self, progress, rows):
-        self._die_at("before an order", progress.count(MOVED) >= 3)
-        await super()._order(progress, rows)
-        self._die_at("after an order", progress.count(MOVED) >= 3)  # which is not written down
+    async def _take_over(self):
+        await super()._take_over()
+        self._orders = MortalOrders(self._connection, self.record, self.die_at)
 
-    async def _record_end(self, progress, links=""):
-        self._die_at("over")
-        await super()._record_end(progress, links)
-
-    def _die_at(self, step, now=True):
-        if step == self.dies_at and now:
+    def die_at(self, step, now=True):
+        if step == self.step and now:
             self._lease.give_back = lambda: asyncio.sleep(0)
             raise Dead
 

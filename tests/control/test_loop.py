@@ -314,7 +314,7 @@ def test_moves_of_a_plan_that_was_replaced_are_followed_to_their_end():
     runner.set_state(0.0, 0, MOVING)
 
     runner.begin(1.0, second)
-    (before,) = runner.trailing
+    (before,) = runner.beside
     assert before.states == [MOVING, DROPPED]
     runner.set_state(2.0, 0, MOVED, before)
 

@@ -11,7 +11,7 @@ from trimtab.model.nearness import Nearness
 from trimtab.model.network import Network
 from trimtab.model.placement import UNPLACED
 from trimtab.model.problem import Problem
-from trimtab.observe.best_brokers import BestBrokers, summarise
+from trimtab.observe.best_brokers import AtBrokers, BestBrokers, Pairs, missed, summarise
 from trimtab.observe.summary import best_brokers
 
 
@@ -34,7 +34,7 @@ def test_it_is_the_one_that_is_computed_in_columns(load, data):
             for begin, clients in ((ends.pub_begin, ends.pub), (ends.sub_begin, ends.sub))
         ]
 
-        found = summarise(*sides, float(nearness.bound_ms[topic]), int(home[topic]), names)
+        found = summarise(Pairs(*sides, len(names)), float(nearness.bound_ms[topic]), int(home[topic]), names)
 
         assert _comparable(found) == _comparable(expected)
 
@@ -54,10 +54,30 @@ def test_by_hand():
     """Two publishers and a subscriber: b1 keeps the bound, b2 does not for one of the pairs."""
     publishers, subscribers = [[1.0, 9.0, 2.0], [2.0, 3.0, 9.0]], [[4.0, 2.0, 9.0]]
 
-    found = summarise(publishers, subscribers, 10.0, 2, ["b1", "b2", "b3"])
+    found = summarise(Pairs(publishers, subscribers, 3), 10.0, 2, ["b1", "b2", "b3"])
 
     assert found == BestBrokers(18.0, 1, 1, "b1", 6.0, 0, "b2", 11.0)
 
 
 def test_a_topic_without_a_known_client_has_no_best_broker():
-    assert summarise([], [], 10.0, 0, ["b1", "b2"]) == BestBrokers(None, 0, 2, "", None, 0, "", None)
+    assert summarise(Pairs([], [], 2), 10.0, 0, ["b1", "b2"]) == BestBrokers(None, 0, 2, "", None, 0, "", None)
+
+
+def test_a_missed_bound_is_reported_with_every_broker_that_is_known():
+    pairs = Pairs([[1.0, 9.0, np.inf]], [[4.0, 9.0, 9.0]], 3)
+
+    assert missed(pairs, 10.0, 1, ["b1", "b2", "b3"]) == AtBrokers("b2", 1, {"b1": (5.0, 0), "b2": (18.0, 1)})
+
+
+def test_a_bound_that_is_kept_is_not_reported():
+    assert missed(Pairs([[1.0, 2.0]], [[4.0, 2.0]], 2), 5.0, 0, ["b1", "b2"]) is None
+
+
+def test_a_missed_bound_is_not_reported_if_no_broker_is_better_by_enough():
+    """19 ms instead of 20 ms, both above the bound, are not worth a move; 17 ms are."""
+    assert missed(Pairs([[20.0, 19.0]], [], 2), 10.0, 0, ["b1", "b2"]) is None
+    assert missed(Pairs([[20.0, 17.0]], [], 2), 10.0, 0, ["b1", "b2"]) is not None
+
+
+def test_nothing_is_reported_of_a_topic_without_a_known_client():
+    assert missed(Pairs([], [], 2), 10.0, 0, ["b1", "b2"]) is None

@@ -18,39 +18,21 @@ from trimtab.control.fleet_view import FleetView
 from trimtab.control.goals.evenness import policy_named
 from trimtab.control.lease import RENEW_S, LeaderLease
 from trimtab.control.memory import ControllerState
+from trimtab.control.plan_orders import PlanOrders
 from trimtab.control.plan_runner import PlanRunner
 from trimtab.control.record import Record
 from trimtab.control.service import ControlService
 from trimtab.control.verdict import Verdict
-from trimtab.errors import AlreadyThere, BadInput, Moving, NoAnswer, Unreachable
+from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
-from trimtab.fleet.protocol.admin_verbs import (
-    ControllerStatus,
-    ListMoves,
-    MoveOrder,
-    PlacedLink,
-    PlaceLinks,
-    StartMoves,
-)
-from trimtab.fleet.protocol.plans import (
-    FAILED,
-    LINKS_PLACED,
-    MOVED,
-    MOVING,
-    WAITING,
-    Levels,
-    Outcome,
-    Plan,
-    Progress,
-    Question,
-)
+from trimtab.fleet.protocol.admin_verbs import ControllerStatus
+from trimtab.fleet.protocol.plans import FAILED, MOVED, MOVING, WAITING, Levels, Outcome, Plan, Progress, Question
 from trimtab.fleet.protocol.streams import CONTROL
-from trimtab.migrate.move import Phase
 from trimtab.model.key import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nats.aio.client import Client as Nats
     from nats.aio.subscription import Subscription
@@ -58,12 +40,11 @@ if TYPE_CHECKING:
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
     from trimtab.fleet.operator.state import FleetState
+    from trimtab.observe.best_brokers import AtBrokers
 
 log = logging.getLogger("trimtab.controller")
 TICK_S: Final = 0.2  # interval at which moves, the lease and the list of live brokers are checked
-OVER: Final = {str(phase) for phase in Phase if phase.over}
-LINKS: Final = 200  # links in one request
-LINKS_S: Final = 30.0
+SOON_S: Final = 0.3  # shortest time between two looks
 
 
 class Controller:
@@ -82,6 +63,7 @@ class Controller:
         self._view: View | None = None
         self.fleet: FleetState | None = None  # at the last look
         self._looked_at = self._throttled_at = -1e9
+        self._urgent = False  # a broker has reported missed bounds since the last look
         self.leads = False
         self.paused = ""  # the reason; empty while it is not paused
         self._begins_paused = paused
@@ -93,6 +75,7 @@ class Controller:
         await asyncio.to_thread(warm_up, self.settings.policy)
         bucket = await self._connection.jetstream().key_value(CONTROL)
         self.record = Record(self._connection, bucket)
+        self._orders = PlanOrders(self._connection, self.record)
         self.fleet_view = FleetView(self._connection, self.record)
         self._lease = LeaderLease(bucket, self.name)
         first = False
@@ -143,7 +126,10 @@ class Controller:
             )
             return
         await self._advance_plans()
-        if time.monotonic() >= self._looked_at + self.settings.period_s or await self._broker_is_lost():
+        since = time.monotonic() - self._looked_at
+        due = since >= self.settings.period_s or (self._urgent and since >= SOON_S)
+        if due or await self._broker_is_lost():
+            self._urgent = False
             self._looked_at = time.monotonic()
             await self._look()
 
@@ -223,6 +209,14 @@ class Controller:
             self._report(f"{findings} ({runner.loop.why_not})" if findings else f"level: spread {view.load().cov:.2f}")
         await self.save()
 
+    def heard(self, missed: Mapping[str, AtBrokers]) -> bool:
+        """A broker reports missed bounds. Returns whether this controller decides about them."""
+        self.fleet_view.missed |= {
+            topic: msgspec.structs.replace(report, at=time.time()) for topic, report in missed.items()
+        }
+        self._urgent = True
+        return self._view is not None
+
     async def _rehome_without_measurement(self, fleet: FleetState) -> None:
         """Re-home the keys of dead brokers, the same number of keys to each live broker: loads are unknown without a
         measurement."""
@@ -271,15 +265,12 @@ class Controller:
         await self.save()
 
     async def _advance_plans(self) -> None:
-        for replaced in list(self.runner.trailing):
-            await self._follow_up(replaced)
-            if replaced.over:
-                await self._record_end(replaced)
-                self.runner.trailing.remove(replaced)
+        for beside in list(self.runner.beside):
+            await self._advance_beside(beside)
         progress = self.runner.progress
         if progress is None:
             return
-        await self._follow_up(progress)
+        await self._orders.follow(self.runner, progress)
         self.refuse_if_another_leads()
         if self._view is not None and time.monotonic() >= self._throttled_at + 1.0:
             self._throttled_at = time.monotonic()
@@ -287,78 +278,29 @@ class Controller:
             self.runner.throttle.adjust(max(latencies, default=0.0), self._view.at)
         due = self.runner.due(paused=bool(self.paused))
         if due and self._lease.held:
-            await self._order(progress, due)
+            await self._orders.begin(self.runner, progress, due)
             await self.save()
         if (ended := self.runner.finished()) is not None:
-            links = await self._place_links(ended)
+            links = await self._orders.place_links(ended)
             ended.ended = time.time()
-            await self._record_end(ended, links)  # if the write fails, the next turn tries again
+            await self._orders.record_end(ended, links)  # if the write fails, the next turn tries again
             self._report_end(ended)
             self.runner.end(time.time())
             await self.save()
 
-    async def _order(self, progress: Progress, rows: list[int]) -> None:
-        """Begin these steps in one request; if that is refused, one by one, so that only the refused steps fail."""
-        try:
-            ids = await self._start(progress, rows)
-        except NoAnswer:  # the keeper is being restarted
-            raise
-        except Moving:  # another order moves the key; the step is tried again when that move is over
-            state, ids = WAITING, [""]
-        except AlreadyThere:
-            state, ids = MOVED, [""]
-        except (BadInput, Unreachable):
-            state, ids = FAILED, [""]
-        else:
-            state = MOVING
-        if state != MOVING and len(rows) > 1:
-            for row in rows:
-                await self._order(progress, [row])
-            return
-        for row, move in zip(rows, ids, strict=True):
-            if state != WAITING:
-                progress.moves[row] = move
-                self.runner.set_state(time.time(), row, state)
-
-    async def _start(self, progress: Progress, rows: list[int]) -> list[str]:
-        steps = [progress.plan.steps[row] for row in rows]
-        order = StartMoves([MoveOrder(step.key, step.target) for step in steps])
-        return (await wire.ask(self._connection, order, 10.0)).moves
-
-    async def _place_links(self, progress: Progress) -> str:
-        """Admit and refuse the links of a plan whose steps are over. Returns LINKS_PLACED, or why not."""
-        links = [PlacedLink(link.client, link.topic, link.target) for link in progress.plan.links]
-        if progress.stopped or not links:
-            return progress.stopped if links else ""
-        try:
-            for at in range(0, len(links), LINKS):
-                await wire.ask(self._connection, PlaceLinks(links[at : at + LINKS]), LINKS_S)
-        except NoAnswer:  # the keeper is being restarted; the next turn tries again
-            raise
-        except (BadInput, Unreachable) as error:
-            return str(error)
-        return LINKS_PLACED
-
-    async def _follow_up(self, progress: Progress) -> None:
-        rows = progress.rows(MOVING)
-        if not rows:
-            return
-        ids = [progress.moves[row] for row in rows]
-        records = (await wire.ask(self._connection, ListMoves(ids), 5.0)).moves
-        phases = {record.id: record.phase for record in records}
-        for row in rows:
-            phase = phases.get(progress.moves[row], str(Phase.ROLLED_BACK))
-            if phase in OVER:
-                self.runner.set_state(time.time(), row, MOVED if phase == str(Phase.DONE) else FAILED, progress)
-
-    async def _record_end(self, progress: Progress, links: str = "") -> None:
-        """Write what has become of a plan's steps; a verdict that was written before stays."""
-        before = (await self.record.decision(progress.plan.number)).outcome
-        outcome = Outcome.of(progress, links)
-        if before is not None and before.helped is not msgspec.UNSET:
-            steps = ("states", "moves", "began", "ended", "stopped", "links")
-            outcome = msgspec.structs.replace(before, **{name: getattr(outcome, name) for name in steps})
-        await self.record.record_outcome(progress.plan.number, outcome)
+    async def _advance_beside(self, progress: Progress) -> None:
+        """Begin all moves of an urgent plan at once, and follow those that are under way."""
+        if progress.count(WAITING):
+            self.refuse_if_another_leads()
+            await self._orders.begin(self.runner, progress, progress.rows(WAITING))
+            progress.drop("its key is moved by another order")
+        await self._orders.follow(self.runner, progress)
+        if progress.over:
+            if progress.plan.aside:
+                progress.ended = time.time()
+                self._report_end(progress)
+            await self._orders.record_end(progress)
+            self.runner.beside.remove(progress)
 
     def _report_end(self, progress: Progress) -> None:
         moved, failed = progress.count(MOVED), progress.count(FAILED)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trimtab.control.goals import GOALS
+from trimtab.control.goals.following import FAR
 from trimtab.control.goals.promises import LATENCY
 from trimtab.control.goals.served import settled
 from trimtab.control.goals.thrift import unused
@@ -113,13 +114,13 @@ def _plan(view: View, whole: View, part: View, change: Change, question: Questio
     binding = None if question.only_lost else bound_by(whole, question, then)
     return Plan(
         question.number, question.at, question.reasons, change.policy, tuple(steps), before, predicted, change.left,
-        binding, change.goal,
+        binding, change.goal, aside=question.aside,
     )  # fmt: skip
 
 
 def bound_by(view: View, question: Question, then: Rows) -> Binding:
     """The scarcest resource: the one that a goal aims at, if there is one, else evenness."""
-    if LATENCY in question.aims.values():
+    if LATENCY in question.aims.values() or FAR in question.aims.values():
         hosting = Hosting.of(view, latency_model(question.model), question.headroom)
         every = range(len(view.brokers))
         strain, later = hosting.strain(hosting.rate, every), hosting.strain(hosting.rates(then), every)

@@ -172,11 +172,9 @@ class DriftWatch:
 
 def hosted_at(hosting: Hosting, row: int) -> Hosted:
     """The topics that a broker processes alone; of topics that several brokers process, no broker's p90 is known."""
-    view = hosting.view
-    here = np.flatnonzero(hosting.rate[row] > NOTHING)
+    here = np.flatnonzero((hosting.rate[row] > NOTHING) & (hosting.processing_ms > 0.0))
     alone = (hosting.rate[:, here] > NOTHING).sum(axis=0) == 1
-    measured = view.snapshot.p90_ms
-    p90 = np.full(len(here), np.nan) if measured is None else measured[hosting.topic[here]].astype(np.float64)
+    p90 = hosting.measured_ms[here]
     enough = hosting.rate[row, here] * WINDOW_S >= LEAST_MESSAGES
     p90 = np.where(alone & enough & (p90 > 0.0), p90, np.nan)
     names = tuple(hosting.names[topic] for topic in here.tolist())

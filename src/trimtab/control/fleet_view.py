@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from trimtab.control.network_latency import newest
 from trimtab.control.speeds import at_profile_speed
 from trimtab.control.view import View
 from trimtab.fleet.operator.state import FleetState
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from trimtab.model.ids import Ids
     from trimtab.model.key import RoutingTable
     from trimtab.model.workload import Topics
+    from trimtab.observe.best_brokers import AtBrokers
     from trimtab.observe.coordinates.coordinate import Coordinate
     from trimtab.observe.snapshot import Snapshot
 
@@ -42,6 +44,7 @@ class FleetView:
         self._connection = connection
         self._record = record
         self._snapshot: tuple[int, Snapshot] | None = None
+        self.missed: dict[str, AtBrokers] = {}  # newest reports of brokers, by topic
 
     async def alive(self) -> list[str]:
         return (await wire.ask(self._connection, ListBrokers(), 2.0)).alive
@@ -63,7 +66,9 @@ class FleetView:
                 del leaving[name]
         if self._snapshot is None or time.time() - self._snapshot[1].at > OLD_S:
             return None, state
-        return live_view(self._snapshot[1], state, leaving), state
+        snapshot = self._snapshot[1]
+        self.missed = newest(self.missed, snapshot.at)
+        return live_view(replace(snapshot, missed=dict(self.missed)), state, leaving), state
 
 
 def live_view(snapshot: Snapshot, state: FleetState, leaving: Mapping[str, float] | None = None) -> View:

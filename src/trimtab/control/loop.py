@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
     from trimtab.fleet.protocol.plans import Step
+    from trimtab.model.key import Key
 
 LONGEST: Final = 32  # periods to wait after plans that did not help
 SEVERAL: Final = 3  # failed moves to one broker, of one plan
@@ -68,6 +69,7 @@ class Loop:
     _measured: float = -math.inf  # time of the newest measurement
     _pause: int = 0  # periods to wait after a plan that did not help; doubles
     _quiet_until: float = -math.inf
+    _urgent_after: float = -math.inf  # after an urgent decision without a plan
     _unverified: bool = False  # the result of the last plan has not been measured yet
     _moved_by_hand: float = -math.inf  # time at which a move was noticed that no plan had ordered
     _left: int = 0  # moves of the last plan that the budget did not allow
@@ -86,12 +88,12 @@ class Loop:
 
     def step(
         self, now: float, view: View, *, busy: bool = False, paused: bool = False, rehoming: bool = False,
-        cordoned: Collection[str] = (),
+        cordoned: Collection[str] = (), moving: Collection[Key] = (),
     ) -> Plan | NoPlan | None:  # fmt: skip
         """Decide what to do now, if anything.
 
         ``busy``: a plan is being carried out. ``rehoming``: that plan serves all lost keys. ``paused``: only lost keys
-        may move. ``cordoned``: brokers that get no keys and give none away.
+        may move. ``cordoned``: brokers that get no keys and give none away. ``moving``: keys whose moves are under way.
         """
         view = self.view = self.trends.look(self._without_stale_latencies(now, view))
         self._look_at_brokers(now, frozenset(view.brokers))
@@ -111,11 +113,35 @@ class Loop:
             return None
         if LOST in kinds and not rehoming:
             return self._decide(now, view, cordoned, only_lost=True)
+        if not paused and (urgent := self._decide_urgent(now, view, cordoned, moving)) is not None:
+            return urgent
         if not busy:
             self._verify(now, view)
         self.why_not = self._why_wait(now, view, busy=busy, paused=paused)
         firm = any(self._is_firm(finding) for finding in self.findings)
         return self._decide(now, view, cordoned) if firm and not self.why_not else None
+
+    def _decide_urgent(
+        self, now: float, view: View, cordoned: Collection[str], moving: Collection[Key]
+    ) -> Plan | None:  # fmt: skip
+        """A plan for findings that are certain, made of nothing else; it is carried out beside a plan under way. Keys
+        that moved recently may move again: they follow their clients."""
+        aims = {finding.goal: finding.aim for finding in self.findings if finding.certain and finding.aim}
+        if not aims or now < self._urgent_after:
+            return None
+        self.number += 1
+        resting = tuple(goal.name for goal in GOALS[1:] if goal.name not in aims)
+        reasons = tuple(f"{finding.kind}: {finding}" for finding in self.findings if finding.certain)
+        question = self._question(
+            now, view, cordoned, reasons=reasons, aims=aims, resting=resting, frozen=tuple(moving), aside=True
+        )
+        decision = decide(view, question)
+        if isinstance(decision, Plan):
+            self.question = question
+            return decision
+        self.number -= 1
+        self._urgent_after = now + self.settings.period_s
+        return None
 
     def _without_stale_latencies(self, now: float, view: View) -> View:
         """Leave out the latencies of topics at brokers that keys have left or joined recently: they were measured with
@@ -213,20 +239,14 @@ class Loop:
 
     def _decide(self, now: float, view: View, cordoned: Collection[str], *, only_lost: bool = False) -> Plan | NoPlan:
         self.number += 1
-        settings = self.settings
-        unfit = tuple(sorted({*self.unfit(now, view), *(set(cordoned) & set(view.brokers))}))
         firm = {finding.goal for finding in self.findings if self._is_firm(finding)}
         paced = [goal for goal in GOALS if goal.pause_s]
         resting = GOALS if firm == {DRIFT} else [goal for goal in paced if now < self._pace(goal).after]
         self.drift.news = False
-        self.question = Question(
-            self.number, now, tuple(f"{finding.kind}: {finding}" for finding in self.findings), settings.policy,
-            settings.seed + self.number, settings.gain, self.moves.allowed(now, len(view.keys)),
-            frozen=() if only_lost else self.moves.frozen(now, view), unfit=unfit, only_lost=only_lost,
-            aims=self._aims(), resting=tuple(goal.name for goal in resting),
-            overload=settings.overload, messages=settings.messages, alpha=settings.alpha, beta=settings.beta,
-            gather=settings.gather, knobs=dict(settings.knobs), model=dict(settings.model), headroom=settings.headroom,
-            thrift=settings.thrift,
+        self.question = self._question(
+            now, view, cordoned, reasons=tuple(f"{finding.kind}: {finding}" for finding in self.findings),
+            frozen=() if only_lost else self.moves.frozen(now, view), only_lost=only_lost, aims=self._aims(),
+            resting=tuple(goal.name for goal in resting),
         )  # fmt: skip
         decision = decide(view, self.question)
         if isinstance(decision, Plan):
@@ -239,11 +259,23 @@ class Loop:
             for goal in paced:
                 if goal.name in firm:
                     self._rest(goal, now)
-        elif troubled := [name for name in unfit if name not in cordoned]:
+        elif troubled := [name for name in self.question.unfit if name not in cordoned]:
             self._quiet_until = min(self._unfit_until(name) for name in troubled)
         else:
             self._wait_longer(now)
         return decision
+
+    def _question(self, now: float, view: View, cordoned: Collection[str], **asked: Any) -> Question:
+        """A question to decide now, with these fields; all others are those of the settings."""
+        settings = self.settings
+        unfit = tuple(sorted({*self.unfit(now, view), *(set(cordoned) & set(view.brokers))}))
+        return Question(
+            number=self.number, at=now, policy=settings.policy, seed=settings.seed + self.number, gain=settings.gain,
+            most=self.moves.allowed(now, len(view.keys)), unfit=unfit, overload=settings.overload,
+            messages=settings.messages, alpha=settings.alpha, beta=settings.beta, gather=settings.gather,
+            knobs=dict(settings.knobs), model=dict(settings.model), headroom=settings.headroom,
+            thrift=settings.thrift, **asked,
+        )  # fmt: skip
 
     def unfit(self, now: float, view: View) -> tuple[str, ...]:
         """Brokers that get no keys for a while."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trimtab.control.settings import Settings
     from trimtab.control.view import View
     from trimtab.fleet.protocol.plans import Plan
+    from trimtab.model.key import Key
 
 EXECUTORS: Final = 64
 
@@ -32,7 +33,7 @@ class PlanRunner:
         self.settings = settings
         self.loop = Loop(settings, number)
         self.progress = progress
-        self.trailing: list[Progress] = []  # replaced plans that still have moves under way
+        self.beside: list[Progress] = []  # urgent plans, and replaced ones that still have moves under way
         self.throttle = Throttle(settings.latency_ms, EXECUTORS)
 
     def look(
@@ -41,22 +42,32 @@ class PlanRunner:
         """Decide what to do now, if anything; and drop the remaining steps of a plan that no longer helps."""
         progress, view = self.progress, self.loop.trends.look(view)
         if progress is None:
-            return self.loop.step(now, view, paused=paused, cordoned=cordoned)
+            return self.loop.step(now, view, paused=paused, cordoned=cordoned, moving=self.moving())
         left = [*progress.of(WAITING), *progress.of(MOVING)]
         if not progress.by_hand and progress.count(WAITING) and not self.loop.still_helps(view, progress.plan, left):
             progress.drop("its remaining steps would no longer help")
         pending = {step.key for step in left}
         lost = (view.keys[row] for row in np.flatnonzero(view.current == UNPLACED).tolist())
         rehoming = all(key in pending for key in lost)
-        return self.loop.step(now, view, busy=True, paused=paused, rehoming=rehoming, cordoned=cordoned)
+        return self.loop.step(
+            now, view, busy=True, paused=paused, rehoming=rehoming, cordoned=cordoned, moving=self.moving()
+        )
+
+    def moving(self) -> list[Key]:
+        """Keys whose moves are under way."""
+        plans = self.beside if self.progress is None else [self.progress, *self.beside]
+        return [step.key for progress in plans for state in (WAITING, MOVING) for step in progress.of(state)]
 
     def begin(self, now: float, plan: Plan, *, by_hand: bool = False) -> Progress | None:
         """Start a plan. Returns the plan that it replaces, if one was under way."""
+        if plan.aside:
+            self.beside.append(Progress(plan, now))
+            return None
         replaced = self.progress
         if replaced is not None:  # keys of a dead broker go first, and the others are planned anew
             replaced.drop("the keys of a dead broker go first")
             self._end(now, replaced)
-            self.trailing.append(replaced)
+            self.beside.append(replaced)
         self.progress = Progress(plan, now, by_hand)
         self.loop.began()
         lost = any(not step.source for step in plan.steps)  # keys without a broker have no deliveries to slow down

@@ -16,10 +16,12 @@ from trimtab.fleet.protocol.admin_verbs import (
     ControllerStatus,
     EmptyBroker,
     GetStatus,
+    Heard,
     Pause,
     Paused,
     PlanReply,
     Rebalance,
+    ReportMissed,
     Resume,
     RollBack,
     Stopped,
@@ -52,6 +54,7 @@ class ControlService:
     def handlers(self) -> list[Handler]:
         return [
             GetStatus.answered_by(self._status),
+            ReportMissed.answered_by(self._missed),
             Pause.answered_by(self._in_turn(self._pause)),
             Resume.answered_by(self._in_turn(self._resume)),
             Rebalance.answered_by(self._in_turn(self._rebalance)),
@@ -80,6 +83,10 @@ class ControlService:
         """Answered at once, also while the loop decides."""
         self._refuse_unless_leading()
         return self._controller.status()
+
+    async def _missed(self, request: ReportMissed) -> Heard:
+        self._refuse_unless_leading()
+        return Heard(self._controller.heard(request.topics))
 
     async def _pause(self, request: Pause) -> Paused:
         self._controller.paused = request.reason or "by hand"

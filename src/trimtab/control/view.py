@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from trimtab.control.network_latency import NetworkLatency
 from trimtab.fleet.protocol.names import STOCK
 from trimtab.model.ids import Ids
 from trimtab.model.judgement import Load
+from trimtab.model.key import Key
 from trimtab.model.owners import link_owners, placed_by
 from trimtab.model.placement import UNPLACED, Placement
 from trimtab.model.problem import Problem
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trimtab.model.key import Key, RoutingTable
+    from trimtab.model.key import RoutingTable
     from trimtab.model.rtts import Rtts
     from trimtab.model.workload import Floats, Rows
     from trimtab.observe.snapshot import Snapshot, Usage
@@ -156,6 +158,18 @@ class View:
         rows = self.current if placement is None else placement
         placed = rows != UNPLACED
         return np.bincount(rows[placed], weights=self.requests[placed], minlength=len(self.brokers)).astype(np.float64)
+
+    @cached_property
+    def network(self) -> NetworkLatency:
+        """Network latencies of whole topics with a bound."""
+        return NetworkLatency.of(self)
+
+    @cached_property
+    def homes(self) -> Rows:
+        """(K,) broker of every topic that is placed as a whole, UNPLACED for all others."""
+        rows = self.rows
+        keys = (rows.get(Key("topic", name, "")) for name in self.snapshot.workload.topics.ids)
+        return np.array([UNPLACED if row is None else self.current[row] for row in keys], np.int32)
 
     @cached_property
     def processing(self) -> Floats:

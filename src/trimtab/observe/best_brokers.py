@@ -35,36 +35,80 @@ class BestBrokers(msgspec.Struct, array_like=True, frozen=True):
     second_ms: float | None
 
 
-def summarise(
-    publishers: Sequence[Legs], subscribers: Sequence[Legs], bound_ms: float, home: int, brokers: Sequence[str]
-) -> BestBrokers:  # fmt: skip
-    """The summary of a topic at the broker of row ``home``. Clients without any known latency are to be left out.
+class AtBrokers(msgspec.Struct, frozen=True):
+    """The network latency of a topic whose bound is missed: its state at its broker, and at every broker.
+
+    Unlike a summary, its size grows with the number of brokers, so it is reported only while another broker is better.
+    """
+
+    broker: str  # of the topic
+    violating: int  # pairs that violate the bound there by more than the improvement that a move needs
+    brokers: dict[str, tuple[float, int]]  # worst case in ms, and violating pairs; without brokers of unknown latency
+    at: float = 0.0  # time of arrival at the controller, seconds since 1970
+
+
+class Pairs:
+    """The publishers and the subscribers of a topic, each with the latency to every broker. A missing side counts as
+    one client without latency; clients without any known latency are to be left out."""
+
+    def __init__(self, publishers: Sequence[Legs], subscribers: Sequence[Legs], brokers: int) -> None:
+        self._publishers, self._subscribers = publishers, subscribers
+        to = [max(column) for column in zip(*publishers, strict=True)] if publishers else [0.0] * brokers
+        away = [max(column) for column in zip(*subscribers, strict=True)] if subscribers else [0.0] * brokers
+        self.worst_ms = [one + other for one, other in zip(to, away, strict=True)]
+        self.located = bool(publishers or subscribers)
+
+    def late(self, row: int, bound_ms: float) -> int:
+        """The number of pairs above the bound at the broker of a row."""
+        if self.worst_ms[row] <= bound_ms:
+            return 0
+        falling = sorted(legs[row] for legs in self._subscribers) or [0.0]
+        rising = [legs[row] for legs in self._publishers] or [0.0]
+        return sum(_above(falling, one, bound_ms) for one in rising)
+
+    def late_by_more(self, row: int, bound_ms: float) -> int:
+        """The number of pairs above the bound by more than the improvement that a move needs."""
+        now = self.worst_ms[row]
+        return self.late(row, bound_ms + gain_needed(now)) if self.located else 0
+
+
+def gain_needed(worst_ms: float) -> float:
+    """The improvement in ms that is worth a move: a topic would follow every change of an estimate without it."""
+    return max(MARGIN_MS, MARGIN * worst_ms) if math.isfinite(worst_ms) else 0.0
+
+
+def missed(pairs: Pairs, bound_ms: float, home: int, brokers: Sequence[str]) -> AtBrokers | None:
+    """The latencies of a topic at all brokers if its bound is missed at ``home`` and another broker is better."""
+    if not pairs.located or home < 0 or pairs.worst_ms[home] <= bound_ms:
+        return None
+    late = [pairs.late(row, bound_ms) for row in range(len(brokers))]
+    violating, enough = pairs.late_by_more(home, bound_ms), pairs.worst_ms[home] - gain_needed(pairs.worst_ms[home])
+    better = any(
+        late[row] < violating or (late[row] == violating and pairs.worst_ms[row] < enough)
+        for row in range(len(brokers))
+    )
+    if not better:
+        return None
+    columns = zip(brokers, pairs.worst_ms, late, strict=True)
+    known = {name: (round(worst, DIGITS), count) for name, worst, count in columns if math.isfinite(worst)}
+    return AtBrokers(brokers[home], violating, known)
+
+
+def summarise(pairs: Pairs, bound_ms: float, home: int, brokers: Sequence[str]) -> BestBrokers:
+    """The summary of a topic at the broker of row ``home``.
 
     Brokers are ranked by violating pairs, then by the worst case, then in their order. O(clients x brokers), and
     sorting for those brokers at which the bound is violated.
     """
-    count = len(brokers)
-    to = [max(column) for column in zip(*publishers, strict=True)] if publishers else [0.0] * count
-    away = [max(column) for column in zip(*subscribers, strict=True)] if subscribers else [0.0] * count
-    worst = [one + other for one, other in zip(to, away, strict=True)]
-    located = bool(publishers or subscribers)
+    worst, every, located = pairs.worst_ms, range(len(brokers)), pairs.located
     feasible = sum(latency <= bound_ms for latency in worst)
-
-    def late(row: int, bound: float) -> int:
-        if worst[row] <= bound:
-            return 0
-        falling = sorted(legs[row] for legs in subscribers) or [0.0]
-        rising = [legs[row] for legs in publishers] or [0.0]
-        return sum(_above(falling, one, bound) for one in rising)
-
     rows: list[tuple[int, float, int]] = []
     if located:
-        rows = sorted((0, worst[row], row) for row in range(count) if worst[row] <= bound_ms)
+        rows = sorted((0, worst[row], row) for row in every if worst[row] <= bound_ms)
         if len(rows) < LISTED:
-            rows += sorted((late(row, bound_ms), worst[row], row) for row in range(count) if worst[row] > bound_ms)
+            rows += sorted((pairs.late(row, bound_ms), worst[row], row) for row in every if worst[row] > bound_ms)
     now = worst[home] if located and home >= 0 else math.inf
-    less = max(MARGIN_MS, MARGIN * now) if math.isfinite(now) else 0.0
-    violating = late(home, bound_ms + less) if located and home >= 0 else 0
+    violating = pairs.late_by_more(home, bound_ms) if home >= 0 else 0
     best, second = [*rows, (0, math.inf, -1), (0, math.inf, -1)][:LISTED]
     return BestBrokers(
         _rounded(now), violating, feasible, brokers[best[2]] if best[2] >= 0 else "", _rounded(best[1]), best[0],

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ from trimtab.model.folder import as_tables
 from trimtab.model.ids import Ids
 from trimtab.model.rtts import Rtts
 from trimtab.model.workload import ROLES, Brokers, Clients, Links, Topics, Workload, columns_of
+from trimtab.observe.best_brokers import AtBrokers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,6 +63,7 @@ class Snapshot:
     gateway: Rows | None = None  # (C,) broker by which each client reaches the network, UNPLACED if unknown
     access_ms: Floats | None = None  # (C,) round-trip time between a client and its gateway, NaN if unknown
     growth: Floats | None = None  # (K,) factor by which rates will soon have grown, see ``control.trends``
+    missed: Mapping[str, AtBrokers] = field(default_factory=dict)  # newest reports of brokers on topics they host
 
     def pack(self) -> bytes:
         """Encode the snapshot as a zip file; unzipped, it is a workload folder."""
@@ -82,10 +85,13 @@ class Snapshot:
         if self.carrier is not None:
             names = self.workload.brokers.ids.take(self.carrier)
             tables["links"] = tables["links"].append_column("broker", names)
-        return packed(self.at, tables, self.usage, self.unsure)
+        return packed(self.at, tables, self.usage, self.unsure, self.missed)
 
 
-def packed(at: float, tables: Mapping[str, pa.Table], usage: Mapping[str, Usage], unsure: float = 0.0) -> bytes:
+def packed(
+    at: float, tables: Mapping[str, pa.Table], usage: Mapping[str, Usage], unsure: float = 0.0,
+    missed: Mapping[str, AtBrokers] | None = None,
+) -> bytes:  # fmt: skip
     """Encode a snapshot given as tables: topics, clients, brokers, links, perhaps rtt."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:  # uncompressed, since Parquet is compressed already
@@ -95,7 +101,8 @@ def packed(at: float, tables: Mapping[str, pa.Table], usage: Mapping[str, Usage]
             archive.writestr(_undated(f"{name}.parquet"), file.getvalue())
         fields = Usage.__dataclass_fields__
         usages = {broker: {name: getattr(row, name) for name in fields} for broker, row in usage.items()}
-        archive.writestr(_undated(INSIDE), json.dumps({"at": at, "usage": usages, "unsure": unsure}))
+        inside = {"at": at, "usage": usages, "unsure": unsure, "missed": msgspec.to_builtins(missed or {})}
+        archive.writestr(_undated(INSIDE), json.dumps(inside))
     return data.getvalue()
 
 
@@ -119,8 +126,11 @@ def unpack(data: bytes) -> Snapshot:
                 if name != Rtts.name or f"{name}.parquet" in archive.namelist()
             }
         usage = {broker: Usage(**fields) for broker, fields in header["usage"].items()}
-        return Snapshot(float(header["at"]), _workload(tables), usage, float(header["unsure"]), **_placed(tables))
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, pa.ArrowException) as error:
+        missed = msgspec.convert(header.get("missed", {}), dict[str, AtBrokers])
+        return Snapshot(
+            float(header["at"]), _workload(tables), usage, float(header["unsure"]), **_placed(tables), missed=missed
+        )
+    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, pa.ArrowException, msgspec.MsgspecError) as error:
         raise BadInput(f"this is not a snapshot of a fleet: {error}") from None
 
 

@@ -32,6 +32,7 @@ class Finding:
     slight: bool = False  # the excess is so small that it may be noise
     aim: str = ""  # what a plan has to change to mend it, if that is narrower than the goal: a resource
     broker: str = ""  # the broker that the aim is about
+    certain: bool = False  # needs no further measurement: a broker has reported it
     goal: str = ""  # set by the loop
 
     def __str__(self) -> str:

@@ -23,6 +23,7 @@ import nats.errors
 from trimtab.errors import BadInput, Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.broker.clients import ClientService
+from trimtab.fleet.broker.following import Following
 from trimtab.fleet.broker.hosting import Hosting
 from trimtab.fleet.broker.links import Links
 from trimtab.fleet.broker.network import NetworkSettings
@@ -74,6 +75,10 @@ class Agent:
         self.clients = ClientService(self)
         self.alive: list[str] = [broker]
         self.probing = Probing(broker, connection, network or NetworkSettings(), lambda: self.alive)
+        self._stock: dict[str, int] = {}  # topic -> subscriptions of plain NATS and MQTT clients
+        self.following = Following(
+            connection, self._summaries, self.links, self.positions, lambda: self.alive, lambda: self._stock
+        )
         self._about = about
         self._replica = replica
         self._telemetry = Telemetry(servers)
@@ -104,7 +109,9 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         try:  # a loop that fails ends the agent, and the supervisor starts it again
-            await tasks.run_until(stop, self._ticks(), self._seconds(), self.probing.run(), self.probing.publish())
+            await tasks.run_until(
+                stop, self._ticks(), self._seconds(), self.following.run(), self.probing.run(), self.probing.publish()
+            )
         finally:
             await self.hosting.stop()
 
@@ -251,7 +258,7 @@ class Agent:
             counted = fresh.setdefault(name, TopicReport())
             counted.publishers, counted.subscribers = publishers, subscribers
         report = await self._telemetry.take(self.broker, fresh)
-        stock = report.stock_subscriptions
+        self._stock = report.stock_subscriptions or {}
         report.probes = self.probing.counts
         if report.at >= self._listed_at + LINKS_S:
             self._listed_at = report.at
@@ -262,7 +269,7 @@ class Agent:
             self._located_at = report.at
             self.positions.expire()
             report.positions = self.positions.of(self.links.residents)
-            report.summaries = await self._summaries.take(self.alive, stock or {})
+            report.summaries = await self._summaries.take(self.alive, self._stock)
         with contextlib.suppress(nats.errors.Error):  # the server is unreachable, or the report is too large
             for part in report.parts():
                 data = coding.to_json(part)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from trimtab.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     Match = Callable[[str, str], bool]  # topic, client
 
@@ -87,6 +87,10 @@ class Links:
     @property
     def clients(self) -> set[str]:
         return set(self._roles)
+
+    def topics_of(self, clients: Iterable[str]) -> set[str]:
+        """Topics to which any of these clients has a link here."""
+        return {topic for client in clients for topic in self._roles.get(client, ())}
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Publishers and subscribers by topic."""

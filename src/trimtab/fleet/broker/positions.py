@@ -22,6 +22,7 @@ class ClientPositions:
     def __init__(self) -> None:
         self.refused = 0  # positions at brokers that do not exist, or with impossible times
         self._by_client: dict[str, tuple[ClientPosition, float]] = {}
+        self._moved: set[str] = set()
 
     def handlers(self) -> list[Handler]:
         return [GetPosition.answered_by(self._find)]
@@ -34,7 +35,14 @@ class ClientPositions:
         if cleaned is not position:
             self.refused += 1
         if cleaned is not None:
+            if cleaned != self.get(client):
+                self._moved.add(client)
             self._by_client[client] = cleaned, asyncio.get_running_loop().time()
+
+    def take_moved(self) -> set[str]:
+        """Clients whose position has changed since the last call."""
+        moved, self._moved = self._moved, set()
+        return moved
 
     def get(self, client: str) -> ClientPosition | None:
         known = self._by_client.get(client)

@@ -10,7 +10,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final
 
-from trimtab.observe.best_brokers import BestBrokers, summarise
+from trimtab.observe.best_brokers import AtBrokers, BestBrokers, Pairs, missed, summarise
 from trimtab.observe.report import ClientPosition
 
 if TYPE_CHECKING:
@@ -37,40 +37,62 @@ class TopicSummaries:
 
     async def take(self, alive: Collection[str], stock: Mapping[str, int]) -> dict[str, BestBrokers]:
         """By topic. ``stock`` has the subscriptions of this broker's plain clients by topic."""
-        bounds = {
+        bounds, brokers = self._bounds(), sorted(alive)
+        home = brokers.index(self._broker) if self._broker in brokers else -1
+        pairs = await self._pairs(bounds, brokers, stock)
+        return {topic: summarise(pairs[topic], bound, home, brokers) for topic, bound in bounds.items()}
+
+    async def missed(
+        self, topics: Collection[str] | None, alive: Collection[str], stock: Mapping[str, int]
+    ) -> dict[str, AtBrokers]:
+        """Those of these topics (None: of all) whose bound is missed here though another broker is better."""
+        bounds = {name: bound for name, bound in self._bounds().items() if topics is None or name in topics}
+        brokers = sorted(alive)
+        if self._broker not in brokers:
+            return {}
+        home, found = brokers.index(self._broker), {}
+        for topic, pairs in (await self._pairs(bounds, brokers, stock)).items():
+            if (miss := missed(pairs, bounds[topic], home, brokers)) is not None:
+                found[topic] = miss
+        return found
+
+    def _bounds(self) -> dict[str, float]:
+        """The topics that are hosted here and have a bound."""
+        return {
             name: topic.latency_ms
             for name, topic in self._registry.topics().items()
-            if topic.whole and topic.broker == self._broker and topic.latency_ms is not None
+            if topic.whole and topic.broker == self._broker and topic.latency_ms
         }
-        if not bounds:
+
+    async def _pairs(self, topics: Collection[str], brokers: list[str], stock: Mapping[str, int]) -> dict[str, Pairs]:
+        """Publishers and subscribers of each topic."""
+        if not topics:
             return {}
-        brokers = sorted(alive)
-        home = brokers.index(self._broker) if self._broker in brokers else -1
         ways = Ways(self._registry.coordinates(), brokers)
-        ends: dict[str, tuple[list[list[float]], list[list[float]]]] = {name: ([], []) for name in bounds}
+        ends: dict[str, tuple[list[list[float]], list[list[float]]]] = {name: ([], []) for name in topics}
         done = 0
-        for client, topics in self._links.by_client().items():
-            if not topics.keys() & bounds.keys():
+        for client, links in self._links.by_client().items():
+            if not links.keys() & ends.keys():
                 continue
             position = self._positions.get(client)
             legs = None if position is None else ways.legs(position)
             if legs is None:
                 continue
             done += len(brokers)
-            for topic in topics.keys() & bounds.keys():
+            for topic in links.keys() & ends.keys():
                 for role, side in zip(("pub", "sub"), ends[topic], strict=True):
-                    if role in topics[topic]:
+                    if role in links[topic]:
                         side.append(legs)
                         done += len(brokers)
             if done > AT_ONCE:
                 done = 0
                 await asyncio.sleep(0)
-        here = ways.legs(ClientPosition(self._broker, 0.0)) if home >= 0 else None
+        here = ways.legs(ClientPosition(self._broker, 0.0)) if self._broker in brokers else None
         found = {}
         for topic, (publishers, subscribers) in ends.items():
             if here is not None and stock.get(topic):
                 subscribers.append(here)
-            found[topic] = summarise(publishers, subscribers, bounds[topic] or math.inf, home, brokers)
+            found[topic] = Pairs(publishers, subscribers, len(brokers))
             done += (len(publishers) + len(subscribers)) * len(brokers)
             if done > AT_ONCE:
                 done = 0

@@ -18,6 +18,7 @@ from trimtab.fleet.protocol.entries import (
 from trimtab.fleet.protocol.plans import Levels, Plan, Progress
 from trimtab.fleet.protocol.request import AdminRequest, Done
 from trimtab.model.key import Key
+from trimtab.observe.best_brokers import AtBrokers
 from trimtab.observe.coordinates.coordinate import Coordinate
 from trimtab.observe.report import BrokerReport
 
@@ -287,6 +288,18 @@ class Stopped(msgspec.Struct):
     stay: list[str]  # brokers that were to be removed
     moved: int
     moving: int
+
+
+class Heard(msgspec.Struct):
+    acts: bool  # whether the controller decides about these topics; it cannot without a measurement
+
+
+class ReportMissed(AdminRequest[Heard]):
+    """A broker hosts topics whose bound is missed because of the network, and that another broker would serve better.
+    Answered by the leading controller."""
+
+    verb = "control.missed"
+    topics: dict[str, AtBrokers]
 
 
 class StopPlan(AdminRequest[Stopped]):

@@ -75,6 +75,7 @@ class Plan(msgspec.Struct, frozen=True):
     binding: Binding | None = None  # None for a plan that serves lost keys, and for one made by hand
     goal: str = ""  # goal that proposed it; empty for a plan made by hand
     links: tuple[Step, ...] = ()  # links to admit or to refuse once all steps are over
+    aside: bool = False  # carried out at once, beside other plans
 
 
 class Progress(msgspec.Struct):
@@ -147,6 +148,7 @@ class Question(msgspec.Struct, frozen=True):
     model: dict[str, Any] = {}  # queueing model that latencies are predicted by; empty: of an unknown machine
     headroom: float = 0.1  # share of time in which the processor of a topic with a latency bound must not be busy
     thrift: bool = False  # use no more brokers than needed
+    aside: bool = False  # the plan is carried out at once, beside other plans
 
 
 class Outcome(msgspec.Struct, frozen=True):
