@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from itertools import combinations
 
 import pytest
 
-from helpers.processes import keep_allowed
+from helpers.sites import Sites
 from helpers.waiting import always, until
 from trimtab.fleet.broker.network import NetworkSettings
 from trimtab.fleet.broker.probing import Probing
 from trimtab.fleet.operator import Operator
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.agent_verbs import GetPeerRtt, GetPosition, Probe, Probed
-from trimtab.lab.live import LiveFleet
 from trimtab.observe.coordinates.coordinate import Coordinate
 
 RTT_MS = {
@@ -27,34 +25,9 @@ RTT_MS = {
 LIMIT_S = 60.0  # a busy machine adds to every round trip
 
 
-class Sites:
-    """A fleet with distances in a thread of its own, so that every test can have a loop of its own."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever)
-        keep_allowed(self._thread)
-        self._thread.start()
-        self.fleet = LiveFleet(4, between_ms=10.0, network=NetworkSettings(probe_s=0.1))
-
-    def do(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
-
-    def start(self) -> None:
-        self.do(self.fleet.__aenter__())
-        for (one, other), rtt_ms in RTT_MS.items():
-            self.fleet.set_rtt(one, other, rtt_ms)
-
-    def stop(self) -> None:
-        self.do(self.fleet.__aexit__())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-
-
 @pytest.fixture(scope="module")
 def sites(nats_server):
-    running = Sites()
+    running = Sites(RTT_MS)
     try:
         running.start()
         yield running

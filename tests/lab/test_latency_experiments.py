@@ -36,6 +36,7 @@ def test_a_threshold_is_the_last_rate_before_the_bound_is_missed():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_accuracy_is_reported_beside_table_1(tmp_path):
     done = run("latency-accuracy", 1, tmp_path, 1, lambda *_: None, scale=2)
 

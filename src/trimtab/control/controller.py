@@ -293,7 +293,8 @@ class Controller:
         if progress.count(WAITING):
             self.refuse_if_another_leads()
             await self._orders.begin(self.runner, progress, progress.rows(WAITING))
-            progress.drop("its key is moved by another order")
+            if progress.count(WAITING):
+                progress.drop("its keys are moved by another order")
         await self._orders.follow(self.runner, progress)
         if progress.over:
             if progress.plan.aside:

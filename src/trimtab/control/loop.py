@@ -44,6 +44,7 @@ UNSURE: Final = 0.2  # planning waits while more than this share of the data has
 COUNTED_S: Final = 2.0  # time within which every broker has listed its links again after a move
 RARELY: Final = 64  # the longest interval of attempts of a goal with a pause, as a multiple of the pause
 STALE_S: Final = 30.0  # time after a move in which latencies of before are among those measured over the last 20 s
+URGENT: Final = 64  # most moves of an urgent plan
 UNFINISHED: Final = "unfinished"  # the budget did not allow all moves of the last plan
 
 
@@ -124,8 +125,9 @@ class Loop:
     def _decide_urgent(
         self, now: float, view: View, cordoned: Collection[str], moving: Collection[Key]
     ) -> Plan | None:  # fmt: skip
-        """A plan for findings that are certain, made of nothing else; it is carried out beside a plan under way. Keys
-        that moved recently may move again: they follow their clients."""
+        """A plan for findings that are certain, made of nothing else; it is carried out beside a plan under way. Topics
+        that follow their clients are outside the budget of moves, and may move again soon: each move must gain enough.
+        """
         aims = {finding.goal: finding.aim for finding in self.findings if finding.certain and finding.aim}
         if not aims or now < self._urgent_after:
             return None
@@ -133,8 +135,9 @@ class Loop:
         resting = tuple(goal.name for goal in GOALS[1:] if goal.name not in aims)
         reasons = tuple(f"{finding.kind}: {finding}" for finding in self.findings if finding.certain)
         question = self._question(
-            now, view, cordoned, reasons=reasons, aims=aims, resting=resting, frozen=tuple(moving), aside=True
-        )
+            now, view, cordoned, most=URGENT, reasons=reasons, aims=aims, resting=resting, frozen=tuple(moving),
+            aside=True,
+        )  # fmt: skip
         decision = decide(view, question)
         if isinstance(decision, Plan):
             self.question = question
@@ -158,7 +161,9 @@ class Loop:
 
     def _why_wait(self, now: float, view: View, *, busy: bool, paused: bool) -> str:
         if not any(self._is_firm(finding) for finding in self.findings):
-            kinds = {finding.kind for finding in self.findings}
+            kinds = {finding.kind for finding in self.findings if not finding.certain}
+            if not kinds and self.findings:
+                return "the moves are under way, or no better broker has room"
             return "" if not kinds else WHY if kinds == {DRIFT} else "the next measurements must confirm it"
         if paused:
             return "the controller is paused"
@@ -217,9 +222,11 @@ class Loop:
 
     def _is_firm(self, finding: Finding) -> bool:
         """Whether the finding has recurred often enough to act on it. A slight excess must recur once more. A drift is
-        recorded once."""
+        recorded once. A certain finding has a plan of its own."""
         if finding.kind == DRIFT:
             return self.drift.news
+        if finding.certain:
+            return False
         return finding.kind == UNFINISHED or self._streaks[finding.kind] >= self.settings.patience + finding.slight
 
     def _aims(self) -> dict[str, str]:
@@ -269,13 +276,14 @@ class Loop:
         """A question to decide now, with these fields; all others are those of the settings."""
         settings = self.settings
         unfit = tuple(sorted({*self.unfit(now, view), *(set(cordoned) & set(view.brokers))}))
-        return Question(
-            number=self.number, at=now, policy=settings.policy, seed=settings.seed + self.number, gain=settings.gain,
-            most=self.moves.allowed(now, len(view.keys)), unfit=unfit, overload=settings.overload,
-            messages=settings.messages, alpha=settings.alpha, beta=settings.beta, gather=settings.gather,
-            knobs=dict(settings.knobs), model=dict(settings.model), headroom=settings.headroom,
-            thrift=settings.thrift, **asked,
-        )  # fmt: skip
+        of_settings: dict[str, Any] = {
+            "policy": settings.policy, "seed": settings.seed + self.number, "gain": settings.gain,
+            "most": self.moves.allowed(now, len(view.keys)), "overload": settings.overload,
+            "messages": settings.messages, "alpha": settings.alpha, "beta": settings.beta, "gather": settings.gather,
+            "knobs": dict(settings.knobs), "model": dict(settings.model), "headroom": settings.headroom,
+            "thrift": settings.thrift,
+        }  # fmt: skip
+        return Question(number=self.number, at=now, unfit=unfit, **(of_settings | asked))
 
     def unfit(self, now: float, view: View) -> tuple[str, ...]:
         """Brokers that get no keys for a while."""
@@ -305,6 +313,11 @@ class Loop:
         done = list(steps)
         self._changed |= {broker: now for step in done for broker in (step.source, step.target)}
         self.moves.moved(now, done)
+
+    def followed(self, now: float, step: Step) -> None:
+        """This step of an urgent plan has been carried out."""
+        self._changed |= dict.fromkeys((step.source, step.target), now)
+        self.moves.ordered(step)
 
     def is_hopeless(self, failed: Iterable[Step]) -> bool:
         """Whether too many moves of a plan have failed for its remaining steps to be worth much."""

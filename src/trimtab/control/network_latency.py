@@ -59,7 +59,7 @@ class NetworkLatency:
             known = nearness.located[rows]
             every = np.tile(np.arange(worst.shape[1], dtype=np.int32), int(known.sum()))
             hosted = nearness.some_at(np.repeat(rows[known], worst.shape[1]).astype(np.int32), every)
-            worst[known] = np.nan_to_num(hosted.worst_ms, nan=np.inf).reshape(-1, worst.shape[1])
+            worst[known] = np.nan_to_num(hosted.worst_ms, nan=np.inf, posinf=np.inf).reshape(-1, worst.shape[1])
             violating[known] = hosted.violating.reshape(-1, worst.shape[1])
             now = np.where(home == UNPLACED, np.inf, worst[np.arange(len(rows)), home])
             here = nearness.some_at(rows.astype(np.int32), home, less_ms=gain_needed(now, MARGIN, MARGIN_MS))

@@ -92,7 +92,9 @@ class PlanRunner:
         progress.states[row] = state
         if state == MOVING:
             self.loop.moves.ordered(progress.plan.steps[row])
-        if state == MOVED:
+        if state == MOVED and progress.plan.aside:
+            self.loop.followed(now, progress.plan.steps[row])
+        elif state == MOVED:
             self.loop.moved(now, [progress.plan.steps[row]])
 
     def finished(self) -> Progress | None:
