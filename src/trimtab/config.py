@@ -139,8 +139,9 @@ def _control(path: Path, table: dict[str, Any]) -> Settings:
         if key == "knobs":
             continue
         kind: tuple[Any, str] = (str, "text") if key in ("policy", "model") else ((int, float), "a number")
-        kind = (bool, "true or false") if key == "thrift" else kind
-        if not isinstance(value, kind[0]) or (isinstance(value, bool) and key != "thrift"):
+        switch = key in ("thrift", "nearness")
+        kind = (bool, "true or false") if switch else kind
+        if not isinstance(value, kind[0]) or (isinstance(value, bool) and not switch):
             raise BadInput(f"{path}: [control] {key} = {value!r} must be {kind[1]}")
         if key in ("patience", "seed") and not isinstance(value, int):
             raise BadInput(f"{path}: [control] {key} = {value!r} must be a whole number")

@@ -34,6 +34,7 @@ class Settings:
     cool_s: float = 60.0  # a key that moved stays for this long, twice as long after each move in a row
     headroom: float = 0.1  # share of time in which the processor of a topic with a latency bound must not be busy
     thrift: bool = False  # whether to use no more brokers than the goals before evenness take
+    nearness: bool = False  # whether keys move nearer to their clients where no earlier goal is harmed
     latency_ms: float = 250.0  # p99 of deliveries above which fewer moves run at once
     seed: int = 0
     knobs: dict[str, bool | int | float | str | None] = field(default_factory=dict, hash=False)  # of the policy

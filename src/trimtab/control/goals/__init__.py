@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from trimtab.control.goals.evenness import Evenness
 from trimtab.control.goals.gathering import Gathering
 from trimtab.control.goals.limits import Limits
+from trimtab.control.goals.nearness import Nearness
 from trimtab.control.goals.promises import Promises
 from trimtab.control.goals.served import Served
 from trimtab.control.goals.thrift import Thrift
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from trimtab.fleet.protocol.plans import Plan
 
 EVENNESS: Final = Evenness()
-GOALS: Final[tuple[Goal, ...]] = (Served(), Limits(), Promises(), Thrift(), EVENNESS, Gathering())
+GOALS: Final[tuple[Goal, ...]] = (Served(), Limits(), Promises(), Thrift(), EVENNESS, Gathering(), Nearness())
 
 
 def goal_of(plan: Plan) -> Goal:
