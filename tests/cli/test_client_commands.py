@@ -42,6 +42,7 @@ def test_a_budget_is_kept(trimtab, bad):
     assert trimtab("plan", bad, *given).json["judgement"]["moves"]["units"] <= 20
 
 
+@pytest.mark.slow
 def test_compare_draws_bars_and_two_maps(trimtab, bad, tmp_path):
     plot = tmp_path / "homes.png"
 

@@ -278,6 +278,7 @@ def test_without_a_report_the_measurements_must_agree_first():
     assert moves(loop.step(6.0, zones([3], [(0, 0)], at=6.0))) == {"t0": "b0"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_moves_while_nobody_moves_though_latencies_jitter(seed):
     """5 % of jitter in every measurement, for ten minutes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,6 +97,7 @@ def way(view):
     return key_ways(view)[np.arange(len(view.keys)), view.current].sum()
 
 
+@pytest.mark.slow
 def test_the_loop_brings_keys_nearer_once_and_rests():
     loop, view = Loop(ON), topics([1, 0, 2, 3], [(0, 0), (1, 1), (2, 2), (3, 3)])
     plans = []

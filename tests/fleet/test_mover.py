@@ -182,6 +182,7 @@ def test_a_move_ends_after_an_exception_that_nobody_foresaw(monkeypatch, phases,
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_stored_messages_that_are_not_all_at_the_target_are_not_given_up(monkeypatch):
     async def scenario():
         topic = Topic("cam", "b1", persistent=True)

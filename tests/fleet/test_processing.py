@@ -210,6 +210,7 @@ def test_a_processor_tells_how_long_its_workers_were_busy():
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_the_time_of_a_worker_that_was_killed_is_counted():
     async def scenario():
         async with running("noted?path=/dev/null", limit_s=0.5) as (processor, seen):
@@ -412,6 +413,7 @@ def test_an_answer_that_crosses_the_end_of_its_time_is_taken_and_costs_no_other_
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blow", ["hang", "freeze"])
 def test_another_topic_is_not_disturbed_by_one_that_hangs(blow, tmp_path):
     async def scenario():
@@ -559,6 +561,7 @@ def test_stopping_twice_and_without_a_start_is_fine():
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_stopping_drops_what_waits_and_ends_a_worker_that_hangs():
     async def scenario():
         async with running("noted?path=/dev/null") as (processor, seen):

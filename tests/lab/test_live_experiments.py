@@ -13,6 +13,7 @@ from trimtab.lab.experiments.handover import Handover
 from trimtab.lab.ledger import Ledger
 
 
+@pytest.mark.slow
 def test_a_delay_is_kept_in_both_directions_and_changed_while_connected():
     async def scenario():
         ended = asyncio.Event()

@@ -13,6 +13,7 @@ from trimtab.lab.run import run
 from trimtab.lab.worlds.mmog import Mmog, cities, to_brokers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "picture", "knobs"),
     [
@@ -29,6 +30,7 @@ def test_an_experiment_reports_on_a_small_case(name, picture, knobs, tmp_path):
     assert "nan" not in (tmp_path / "report.md").read_text().split("## Requirements")[0]
 
 
+@pytest.mark.slow
 def test_swarms_in_four_zones_are_served_without_violations(tmp_path):
     done = run("uav", 1, tmp_path, 1, lambda done, total: None, most=4)
 

@@ -44,6 +44,7 @@ def _row(job, keeps_up_with):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_thresholds_and_bars_come_from_the_rows(rows, tmp_path):
     report = EXPERIMENT.report(rows, tmp_path)
 
@@ -58,6 +59,7 @@ def test_thresholds_and_bars_come_from_the_rows(rows, tmp_path):
     assert "45 alone, 35 messages/s with 2 (0.8 cores of load)" in report.text
 
 
+@pytest.mark.slow
 def test_bars_are_missed_where_the_rows_miss_them(rows, tmp_path):
     slow = {"p90_ms": 900.0}
     spoilt = [
@@ -70,6 +72,7 @@ def test_bars_are_missed_where_the_rows_miss_them(rows, tmp_path):
     assert [bar.met for bar in report.bars] == [False, False, False, False]
 
 
+@pytest.mark.slow
 def test_a_point_without_deliveries_is_above_the_threshold(rows, tmp_path):
     silent = {"p50_ms": math.nan, "p90_ms": math.nan, "p99_ms": math.nan, "delivered": 0}
     without = [row | silent if row["panel"] == "d" and row["background"] == 4 else row for row in rows]

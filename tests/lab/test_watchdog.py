@@ -16,6 +16,7 @@ from trimtab.fleet import tasks
 from trimtab.lab.watchdog import Stuck, Watchdog
 
 
+@pytest.mark.slow
 def test_stages_within_their_limits_are_not_mentioned():
     said = []
 

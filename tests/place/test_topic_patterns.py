@@ -68,6 +68,7 @@ def feasible_patterns(oracle: Strain, types: Types, kind: int) -> list[tuple[int
     return found
 
 
+@pytest.mark.slow
 @given(problem=requests(), seed=st.integers(0, 100))
 @settings(max_examples=60)
 def test_the_search_finds_a_pattern_that_is_worth_most_and_knows_its_worth(problem, seed):

@@ -62,6 +62,7 @@ def test_serf_fits_the_median_pair_of_a_star(nodes):
     assert accuracy("serf", star(nodes), nodes, noise=Noise(0.01), held_out=False).median <= 0.09
 
 
+@pytest.mark.slow
 def test_noise_costs_little():
     network = cities(160, 1)
     clean, noisy = (accuracy("robust", network, 32, noise=noise) for noise in (None, NOISE))
