@@ -129,6 +129,14 @@ def test_a_broker_without_a_known_latency_is_no_target_and_at_home_says_nothing(
     assert at_home.network.topic.tolist() == [0]
 
 
+def test_a_fleet_without_a_broker_that_is_alive_is_looked_at():
+    view = zones([0, 3], [(0, 1), (2, 2)])
+    dead = View.of(view.snapshot, view.routing, [])
+
+    assert len(dead.network.topic) == 0
+    assert list(Promises().find(dead, Settings())) == []
+
+
 # Network and processing together.
 
 

@@ -48,23 +48,25 @@ class NetworkLatency:
     def of(cls, view: View) -> NetworkLatency:
         topics = view.snapshot.workload.topics
         bounds = topics.latency_ms
-        rows = np.zeros(0, np.int32) if bounds is None else np.flatnonzero(view.whole & ~np.isnan(bounds))
-        home = view.homes[rows]
+        rows = np.zeros(0, np.int32)
+        if bounds is not None and len(view.brokers):
+            rows = np.flatnonzero(view.whole & ~np.isnan(bounds)).astype(np.int32)
+        home = view.homes(rows)
         worst = np.full((len(rows), len(view.brokers)), np.inf)
         violating, late = np.zeros(worst.shape, np.int64), np.zeros(len(rows), np.int64)
         workload = view.workload
-        network = Network.of(workload) if len(rows) and len(view.brokers) else None
+        network = Network.of(workload) if len(rows) else None
         if network is not None:
             nearness = Nearness.of(Problem(workload, "topic"), network)
             known = nearness.located[rows]
             every = np.tile(np.arange(worst.shape[1], dtype=np.int32), int(known.sum()))
-            hosted = nearness.some_at(np.repeat(rows[known], worst.shape[1]).astype(np.int32), every)
+            hosted = nearness.some_at(np.repeat(rows[known], worst.shape[1]), every)
             worst[known] = np.nan_to_num(hosted.worst_ms, nan=np.inf, posinf=np.inf).reshape(-1, worst.shape[1])
             violating[known] = hosted.violating.reshape(-1, worst.shape[1])
             now = np.where(home == UNPLACED, np.inf, worst[np.arange(len(rows)), home])
-            here = nearness.some_at(rows.astype(np.int32), home, less_ms=gain_needed(now, MARGIN, MARGIN_MS))
+            here = nearness.some_at(rows, home, less_ms=gain_needed(now, MARGIN, MARGIN_MS))
             late = np.where(known, here.violating, 0)
-        found = cls(rows.astype(np.int32), home, worst, violating, late)
+        found = cls(rows, home, worst, violating, late)
         if bounds is not None and view.snapshot.missed:
             found._override(view, bounds[rows])
         at_home = worst[np.arange(len(rows)), home]

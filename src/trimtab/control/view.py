@@ -164,11 +164,10 @@ class View:
         """Network latencies of whole topics with a bound."""
         return NetworkLatency.of(self)
 
-    @cached_property
-    def homes(self) -> Rows:
-        """(K,) broker of every topic that is placed as a whole, UNPLACED for all others."""
-        rows = self.rows
-        keys = (rows.get(Key("topic", name, "")) for name in self.snapshot.workload.topics.ids)
+    def homes(self, topics: Rows) -> Rows:
+        """Broker of each of these topics, UNPLACED for one that is not placed as a whole."""
+        ids = self.snapshot.workload.topics.ids
+        keys = (self.rows.get(Key("topic", ids[row], "")) for row in topics.tolist())
         return np.array([UNPLACED if row is None else self.current[row] for row in keys], np.int32)
 
     @cached_property
