@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import signal
+import subprocess
 
 import msgspec
 import pytest
@@ -14,6 +17,7 @@ from trimtab.fleet.protocol.admin_verbs import ForgetBroker, ListBrokers
 from trimtab.fleet.protocol.agent_verbs import Hello, Ping
 from trimtab.fleet.protocol.hub_verbs import Sync
 from trimtab.fleet.protocol.request import AdminRequest
+from trimtab.fleet.site.server import find_nats_server, free_ports
 
 
 class Homes(msgspec.Struct):
@@ -167,3 +171,61 @@ def test_a_request_that_makes_no_sense_is_refused(fleet, message, sentence):
 
     with pytest.raises(BadInput, match=sentence):
         coding.decode_reply(reply, Homes)
+
+
+@pytest.fixture
+def server(tmp_path, nats_server):
+    """A stock nats-server of this test alone, and its address."""
+    (port,) = free_ports("127.0.0.1", 1)
+    with (tmp_path / "log").open("w") as output:
+        process = subprocess.Popen([find_nats_server(), "-a", "127.0.0.1", "-p", str(port)], stderr=output)
+    yield process, f"nats://127.0.0.1:{port}"
+    process.send_signal(signal.SIGCONT)
+    process.terminate()
+    process.wait()
+
+
+async def confirmation(connection, _):
+    await wire.confirmed(connection, 30.0)
+
+
+async def end_of_subscriptions(_, subscriptions):
+    await wire.unsubscribe(subscriptions)
+
+
+async def short_confirmation(connection, _):
+    await wire.confirmed(connection, 0.05)
+
+
+@pytest.mark.parametrize("wait", [confirmation, end_of_subscriptions, short_confirmation])
+def test_a_connection_goes_on_after_a_wait_for_a_server_that_hangs_was_given_up(server, wait):
+    process, url = server
+
+    async def scenario():
+        connection = await wire.connect([url], "", "", name="test", wait_s=10.0)
+        received = asyncio.Event()
+
+        async def receive(_):
+            received.set()
+
+        subscriptions = [await connection.subscribe("ended", cb=receive)]
+        await connection.subscribe("kept", cb=receive)
+        await wire.confirmed(connection)
+        process.send_signal(signal.SIGSTOP)
+        waiting = asyncio.create_task(wait(connection, subscriptions))
+        async with asyncio.timeout(10.0):
+            while not connection._pongs:
+                await asyncio.sleep(0.01)
+        if wait is not short_confirmation:
+            waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+            await waiting
+
+        process.send_signal(signal.SIGCONT)
+        await connection.publish("kept", b"1")
+        await asyncio.wait_for(received.wait(), 10.0)
+        await wire.ping(connection, 10.0)
+        assert not connection._reading_task.done()
+        await wire.close(connection)
+
+    asyncio.run(scenario())

@@ -20,7 +20,7 @@ from trimtab.fleet import tasks
 from trimtab.fleet.protocol.admin_verbs import ListTopics
 from trimtab.lab.profile import files
 from trimtab.lab.profile.bench import open_bench
-from trimtab.lab.profile.design import LEAST_RATE, MOST_RATE, Colocation, Design
+from trimtab.lab.profile.design import LEAST_RATE, MOST_COPIES, MOST_RATE, Colocation, Design
 from trimtab.lab.profile.fitting import Point, _more, profile_of
 from trimtab.lab.profile.load import schedule
 from trimtab.lab.profile.measure import JOURNAL, Journal, Machine
@@ -66,6 +66,24 @@ def test_a_longer_plan_begins_with_the_shorter_one():
     short, long = Design(20, cores=2.0).plan(), Design(47, cores=2.0).plan()
 
     assert long[: len(short)] == short
+
+
+def test_a_quarter_of_the_colocations_has_several_subscribers_within_a_limit():
+    plan = [run.colocation for run in Design(40).plan() if not run.repeats]
+    several = [colocation for colocation in plan if colocation.copies]
+
+    assert len(several) >= 8
+    assert all(each.copies <= MOST_COPIES for each in plan)
+    assert max(max(each.subscribers) for each in several) > 50
+    assert all(Colocation.from_json(each.as_json()) == each for each in plan)
+    assert Colocation.from_json({"rate": [3], "processing_ms": [5.0]}).subscribers == (1,)  # of an older folder
+
+
+def test_without_several_subscribers_the_cost_of_a_copy_is_not_known():
+    trials = [trial(Colocation((10 + number,), (20.0,))) for number in range(12)]
+
+    assert np.isnan(cost_of(trials).copy_ms)
+    assert first_guess(trials, HERE).fanout_ms == 0.0
 
 
 def test_repeats_have_another_seed_than_the_first_run():
@@ -150,21 +168,22 @@ def test_a_falling_learning_curve_asks_for_more_and_a_flat_one_does_not():
 
 TRUE = Hardware(
     "true", cores=2, service=((0.0, 0.4), (1.0, 1.4)), contention=0.15, switching=0.02, message_cv=0.05, network_ms=3.0,
-    jitter_ms=0.5, background=0.1, overhead_ms=0.5,
+    jitter_ms=0.5, background=0.1, overhead_ms=0.5, fanout_ms=0.05,
 )  # fmt: skip
 
 
 def simulated(run, seconds=60.0) -> Trial:
     there = run.colocation
     played = simulate(
-        TRUE, Hosted.of(np.array(there.rate, float), np.array(there.processing_ms)), seed=run.seed,
-        duration_s=seconds, warm_up_s=2.0,
+        TRUE, Hosted.of(np.array(there.rate, float), np.array(there.processing_ms), subscribers=there.subscribers),
+        seed=run.seed, duration_s=seconds, warm_up_s=2.0,
     )  # fmt: skip
     p90 = tuple(played.p90_ms.tolist())
-    other = TRUE.background + TRUE.overhead_ms * sum(there.rate) / 1000.0
+    other = TRUE.background + TRUE.overhead_ms * sum(there.rate) / 1000.0 + TRUE.fanout_ms * there.copies / 1000.0
     cpu = tuple(TRUE.service_ms(np.array(there.processing_ms)).tolist())
     used = sum(rate * ms for rate, ms in zip(there.rate, cpu, strict=True)) / 1000.0
-    return trial(there, run.seed, p90=p90, seconds=seconds, cpu_ms=cpu, machine_cores=used + other)
+    return trial(there, run.seed, p90=p90, seconds=seconds, cpu_ms=cpu, machine_cores=used + other,
+                 broker_cores=other - TRUE.background)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +207,9 @@ def test_a_profile_predicts_what_it_was_not_fitted_on(profiled):
 def test_costs_of_a_profile_are_the_true_ones(profiled):
     assert profiled.cost.processor_ms == pytest.approx(0.4)
     assert profiled.cost.other_ms == pytest.approx(0.5, rel=0.05)
+    assert profiled.cost.copy_ms == pytest.approx(0.05)
+    # A simulated latency is that of any subscriber, on average half of the copies earlier than the last one.
+    assert 0.4 * 0.05 < profiled.fit.model.hardware.fanout_ms < 1.2 * 0.05
     assert profiled.fit.model.hardware.name == "found"
     assert profiled.noise.topics > 5
 
@@ -266,7 +288,7 @@ def test_a_journal_that_cannot_be_used_is_refused(tmp_path, change, sentence):
 
 def test_one_real_run_measures_every_message(nats_server):
     """Burning 8 ms a message takes at least 8 ms of latency and of CPU time."""
-    colocation = Colocation((20, 10), (8.0, 4.0))
+    colocation = Colocation((20, 10), (8.0, 4.0), (1, 30))
 
     async def run():
         async with open_bench() as bench:
@@ -352,7 +374,7 @@ def test_samples_have_the_reported_times_and_the_same_fit_as_with_the_told_ones(
     samples = samples_of(trials, HERE)
     first = first_guess(trials, HERE)
     told = replace(first, service=tuple((nominal - 0.4, real) for nominal, real in first.service), processing=NOMINAL)
-    as_told = Sets(samples.sets.begin, samples.sets.rate, samples.sets.processing_ms - 0.4)
+    as_told = Sets(samples.sets.begin, samples.sets.rate, samples.sets.processing_ms - 0.4, samples.sets.subscribers)
 
     ours = fitted(samples).p90_ms(samples.sets)
     before = fitted(Samples(told, as_told, samples.p90_ms, samples.cpu, samples.run_s)).p90_ms(as_told)

@@ -16,8 +16,9 @@ from pyspark.testing import assertDataFrameEqual
 from trimtab.cli.main import trimtab as commands
 from trimtab.errors import BadInput, BadKnob
 from trimtab.model.hardware import PAPER, PROFILES
+from trimtab.model.replacement import replacing
 from trimtab.pipeline.models import _folds
-from trimtab.pipeline.training import Plan, replacing, simulate_samples, with_features
+from trimtab.pipeline.training import Plan, refuse_other_samples, simulate_samples, with_features
 from trimtab.predict.configurations import REQUEST, packed_sets, simulated_samples
 from trimtab.predict.fit import LEAST_SETS
 from trimtab.predict.queueing import Queueing
@@ -213,16 +214,16 @@ def test_a_folder_where_a_model_should_go_is_refused_before_anything_is_simulate
 
 def test_new_samples_take_the_place_of_old_ones_only_if_all_went_well(spark, tmp_path):
     folder = tmp_path / "samples"
-    with replacing(folder) as fresh:
+    with replacing(folder, refuse_other_samples) as fresh:
         simulate_samples(spark, PLAN, fresh, lambda done, total: None)
         assert not folder.exists()
     first = Samples.read(folder / "train")
-    with pytest.raises(BadInput, match="a model cannot be fitted"), replacing(folder) as fresh:  # noqa: PT012
+    with pytest.raises(BadInput, match="a model cannot be fitted"), replacing(folder, refuse_other_samples) as fresh:  # noqa: PT012
         simulate_samples(spark, replace(PLAN, seed=4), fresh, lambda done, total: None)
         raise BadInput("a model cannot be fitted")
 
     assert Samples.read(folder / "train").p90_ms.tolist() == first.p90_ms.tolist()
-    with replacing(folder) as fresh:
+    with replacing(folder, refuse_other_samples) as fresh:
         simulate_samples(spark, replace(PLAN, seed=4), fresh, lambda done, total: None)
     assert Samples.read(folder / "train").p90_ms.tolist() != first.p90_ms.tolist()
     assert [path.name for path in tmp_path.iterdir()] == ["samples"]

@@ -27,6 +27,8 @@ from trimtab.place.topic.ffd import first_fit
 from trimtab.place.topic.instance import Instance
 from trimtab.place.topic.misfits import misfits, split
 from trimtab.place.topic.strain import Strain
+from trimtab.predict.queueing import Queueing
+from trimtab.predict.sets import Sets
 
 COLOCATE = [name for name in policies("topic") if any(own.name == "k" for own in knobs(name))]
 each_policy = pytest.mark.parametrize("name", COLOCATE)
@@ -192,6 +194,24 @@ def test_a_margin_on_latency_makes_sets_infeasible():
 
     assert placed("topic/ffd", problem, model) == [[0, 1, 2]]
     assert placed("topic/ffd", problem, model, margin_ms=150.0) == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("name", ["topic/ffd", "topic/lfs", "topic/lfs-ffd"])
+def test_with_a_margin_on_load_bounds_hold_at_rates_that_are_higher_by_it(name):
+    problem = request([37, 30, 24, 20, 20, 12, 8, 30], [10, 20, 20, 30, 10, 30, 40, 10], 8)
+
+    def late(**knobs) -> bool:
+        """Whether a topic that shares a broker misses its bound at rates that are higher by 10 %."""
+        broker = policy(name, k=4, **knobs).place(problem).broker
+        groups = [np.flatnonzero(broker == each) for each in np.unique(broker)]
+        sets = Sets.of(
+            [group for group in groups if len(group) > 1], 1.1 * problem.workload.topics.rate,
+            problem.workload.topics.processing_ms,
+        )  # fmt: skip
+        return bool((Queueing(problem.hardware).p90_ms(sets) > 1000.0).any())
+
+    assert late()
+    assert not late(growth=0.1)
 
 
 def test_brokers_are_opened_strongest_first():

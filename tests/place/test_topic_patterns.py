@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.lab.worlds.colocation import R_MAX, Colocation
+from trimtab.lab.worlds.colocation import KINDS, R_MAX, Colocation
 from trimtab.model.ids import Ids
 from trimtab.model.problem import Problem
 from trimtab.model.workload import Brokers, Clients, Links, Topics, Workload
@@ -248,3 +248,13 @@ def test_ilp_proves_a_request_of_a_hundred_topics_within_one_broker(seed):
     placement = policy("topic/ilp").place(problem)
 
     assert len(np.unique(placement.broker)) - placement.bound.value <= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(5))
+def test_trim_needs_no_more_brokers_than_the_exact_program_for_thirty_topics(kind, seed):
+    problem = Problem(Colocation(kind, topics=30).make(seed), "topic")
+
+    used = {name: len(np.unique(policy(name).place(problem).broker)) for name in ("topic/trim", "topic/ilp")}
+
+    assert used["topic/trim"] <= used["topic/ilp"]

@@ -89,6 +89,18 @@ def test_work_of_other_processes_is_found_on_a_live_machine():
     assert without_cpu.error_of_nine < 0.45
 
 
+def test_the_cost_of_a_copy_is_found_where_numbers_of_subscribers_differ():
+    truth = Queueing(replace(LIVE, fanout_ms=0.05))
+    sets = light(40, 2)
+    copied = replace(sets, subscribers=np.tile([1.0, 1.0, 20.0, 60.0], len(sets.rate))[: len(sets.rate)])
+
+    def found(sets):
+        return fitted(Samples(LIVE, sets, truth.p90_ms(sets), truth.cpu(sets)), LIVE).hardware.fanout_ms
+
+    assert found(copied) == pytest.approx(0.05, rel=0.1)
+    assert found(sets) == LIVE.fanout_ms  # with one subscriber each, it is that of the prior
+
+
 @pytest.mark.slow
 def test_a_fitted_model_is_the_same_after_it_was_stored(measured):
     model = fit(measured, PAPER).model

@@ -74,10 +74,11 @@ def train(data: Data, names: tuple[str, ...], out: str, seed: int, as_json: bool
     Without --samples, sets of topics are simulated on Spark.
     """
     from trimtab.errors import BadInput
+    from trimtab.model.replacement import replacing
     from trimtab.pipeline.models import Data as Known
     from trimtab.pipeline.models import Task, fitted, write
     from trimtab.pipeline.models import as_json as described
-    from trimtab.pipeline.training import refuse_other_samples, replacing
+    from trimtab.pipeline.training import refuse_other_samples
     from trimtab.predict.store import read_hardware, refuse_other_files
 
     if data.profile is None and data.samples is None:
@@ -101,7 +102,7 @@ def train(data: Data, names: tuple[str, ...], out: str, seed: int, as_json: bool
             known = Known(_measured(Path(data.samples or "")))
         else:
             step = bar.add_task("simulating", total=None)
-            fresh = stack.enter_context(replacing(home / SAMPLES))
+            fresh = stack.enter_context(replacing(home / SAMPLES, refuse_other_samples))
             known = _simulated(plan, fresh, lambda done, total: bar.update(step, completed=done, total=total))
         step = bar.add_task("training", total=len(task.names))
         trained = fitted(task, known, home, lambda: bar.advance(step))

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 import threading
-import uuid
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -273,28 +270,6 @@ def refuse_other_samples(folder: Path) -> None:
     if not own:
         raise BadInput(f"{folder} holds something else than samples that trimtab train has simulated, and would be "
                        "replaced: choose another --out")  # fmt: skip
-
-
-@contextmanager
-def replacing(folder: Path) -> Iterator[Path]:
-    """A folder to write samples to. It takes the place of ``folder`` if the block ends without an error, and is removed
-    otherwise: then ``folder`` stays as it was."""
-    refuse_other_samples(folder)
-    number = uuid.uuid4().hex[:8]
-    fresh, old = (folder.with_name(f".{folder.name}.{number}.{part}") for part in ("partial", "old"))
-    try:
-        yield fresh
-        refuse_other_samples(folder)  # it may have been written meanwhile
-        if folder.exists():
-            folder.rename(old)
-        fresh.rename(folder)
-    except OSError as error:
-        if old.exists() and not folder.exists():
-            old.rename(folder)
-        raise BadInput(f"{folder} cannot be written: {error.strerror or error}") from None
-    finally:
-        for each in (fresh, old):
-            shutil.rmtree(each, ignore_errors=True)
 
 
 class _Progress:

@@ -92,7 +92,7 @@ def _start(samples: Samples, prior: Hardware | Queueing | None, name: str) -> Qu
 
 
 def _searched(samples: Samples, start: Queueing) -> tuple[Floats, dict[str, float], Parameters]:
-    parameters = Parameters.of(start, samples.sets.processing_ms)
+    parameters = Parameters.of(start, samples.sets)
     target, measured = np.log(samples.p90_ms), np.isfinite(samples.cpu)
     noise = np.full(len(target), FIRST_NOISE)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trimtab.model.hardware import Hardware
     from trimtab.model.workload import Floats
     from trimtab.predict.queueing import Queueing
+    from trimtab.predict.sets import Sets
 
 MOST_POINTS: Final = 8  # nominal times with a CPU time of their own
 TOPICS_PER_POINT: Final = 5  # at least
@@ -31,6 +32,7 @@ MACHINE: Final = {
     "background": (0.10, 0.0, np.inf),  # at most nine tenths of the cores
     "overhead_ms": (3.0, 0.0, 50.0),
 }
+FANOUT: Final = {"fanout_ms": (0.03, 0.0, 10.0)}  # where topics have different numbers of subscribers
 SHAPE: Final = {
     "idle": (0.15, 0.5, 3.0),
     "linear": (0.8, 0.0, 20.0),
@@ -51,32 +53,35 @@ class Parameters:
     deviation: Floats
     low: Floats  # of z
     high: Floats
+    machine: tuple[str, ...]  # fields of the hardware
 
     @classmethod
-    def of(cls, prior: Queueing, processing_ms: Floats) -> Parameters:
+    def of(cls, prior: Queueing, sets: Sets) -> Parameters:
+        processing_ms = sets.processing_ms
+        limits = MACHINE | FANOUT if (sets.subscribers != sets.subscribers[:1]).any() else MACHINE
         values, count = np.unique(processing_ms, return_counts=True)
         shared = (count >= TOPICS_PER_POINT).all() and len(values) <= MOST_POINTS
         nominal = values if shared else np.zeros(0)
-        machine = {name: getattr(prior.hardware, name) for name in MACHINE}
+        machine = {name: getattr(prior.hardware, name) for name in limits}
         shape = {name: getattr(prior.shape, name) for name in SHAPE}
         start = np.array([*machine.values(), *shape.values()])
-        deviation, least, most = np.array([*MACHINE.values(), *SHAPE.values()]).T
-        most[list(MACHINE).index("background")] = 0.9 * prior.hardware.cores
+        deviation, least, most = np.array([*limits.values(), *SHAPE.values()]).T
+        most[list(limits).index("background")] = 0.9 * prior.hardware.cores
         free = np.full(2 + len(nominal), 10.0)  # stretched, offset, points: the prior alone limits them
         low = np.concatenate([-free, (np.minimum(least, start) - start) / deviation])
         high = np.concatenate([free, (np.maximum(most, start) - start) / deviation])
         offset = 0.25 * float(np.median(prior.hardware.service_ms(processing_ms)))
-        return cls(prior, offset, nominal, start, deviation, low - 1e-9, high + 1e-9)
+        return cls(prior, offset, nominal, start, deviation, low - 1e-9, high + 1e-9, tuple(limits))
 
     @property
     def names(self) -> list[str]:
-        return ["stretch", "offset", *(f"at {value:g} ms" for value in self.nominal), *MACHINE, *SHAPE]
+        return ["stretch", "offset", *(f"at {value:g} ms" for value in self.nominal), *self.machine, *SHAPE]
 
     def model(self, z: Floats) -> Queueing:
         known = 2 + len(self.nominal)
         values = np.maximum(self.start + self.deviation * z[known:], 0.0)
-        changes: dict[str, Any] = dict(zip(MACHINE, values.tolist(), strict=False))
-        shape = dict(zip(SHAPE, values[len(MACHINE) :].tolist(), strict=True))
+        changes: dict[str, Any] = dict(zip(self.machine, values.tolist(), strict=False))
+        shape = dict(zip(SHAPE, values[len(self.machine) :].tolist(), strict=True))
         hardware = replace(self.prior.hardware, service=self._service(z), **changes)
         return replace(self.prior, hardware=hardware, shape=replace(self.prior.shape, **shape))
 

@@ -7,14 +7,13 @@ and the hardware profile of ``trimtab profile`` are read too.
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.errors import BadInput, UnknownName
 from trimtab.model.hardware import Hardware
 from trimtab.model.hardware import hardware as named
+from trimtab.model.replacement import replacing
 from trimtab.predict.queueing import Queueing
 from trimtab.predict.registry import MODELS
 
@@ -40,23 +39,11 @@ def write_model(model: LatencyModel, card: Card, folder: Path) -> None:
         "version": VERSION, "predictor": model.name, "hardware": model.hardware.name, "most": model.most,
         "model": model.as_json(),
     }  # fmt: skip
-    refuse_other_files(folder)
-    fresh, old = (folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.{part}") for part in ("partial", "old"))
-    try:
+    with replacing(folder, refuse_other_files) as fresh:
         fresh.mkdir(parents=True)
         (fresh / MODEL).write_text(json.dumps(content, allow_nan=False) + "\n")
         (fresh / CARD).write_text(json.dumps(card.as_json(), indent=2) + "\n")
         (fresh / PAGE).write_text(card.markdown())
-        if folder.exists():
-            folder.rename(old)
-        fresh.rename(folder)
-    except OSError as error:
-        if old.exists() and not folder.exists():
-            old.rename(folder)
-        raise BadInput(f"{folder} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def refuse_other_files(folder: Path) -> None:

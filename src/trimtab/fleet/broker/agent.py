@@ -101,7 +101,7 @@ class Agent:
         await self.connection.subscribe(subjects.PROBE, cb=self._probe)
         await self.connection.subscribe(subjects.change(subjects.EVERY), cb=self._changed)
         await self.connection.subscribe(subjects.raw(self.broker, subjects.EVERY), cb=self.clients.enter)
-        await self.connection.flush()
+        await wire.confirmed(self.connection)
         await self._telemetry.start()
         await self._keep_up()
         self.probing.start_at(self.registry.coordinates().get(self.broker))

@@ -19,7 +19,7 @@ import msgspec
 
 from trimtab.fleet import tasks
 from trimtab.fleet.broker.processing.processor import TopicProcessor
-from trimtab.fleet.protocol import subjects
+from trimtab.fleet.protocol import subjects, wire
 from trimtab.fleet.protocol.message import MESSAGE_ID, Message, as_reply, copied, copy_reply, identified, stamped
 from trimtab.fleet.protocol.streams import ACK_S
 from trimtab.migrate.catchup import Catchup
@@ -100,7 +100,7 @@ class Host:
                 await self._listen(subjects.spool(name), self._on_copy)
         if self.topic.persistent:
             self._storing = asyncio.create_task(self._store_results())
-        await self._connection.flush()
+        await wire.confirmed(self._connection)
 
     async def _listen(self, subject: str, handle: Any) -> None:
         self._subscriptions.append(await self._connection.subscribe(subject, cb=handle))
@@ -111,7 +111,7 @@ class Host:
         held: list[Any] = self._catchup.held()
         await self._processor.drained()
         await self._outbox.join()
-        await self._connection.flush()
+        await wire.confirmed(self._connection)
         return HostState(
             self._identity, self._results, self._catchup.positions(), self._catchup.given_up(),
             [_kept(message) for message in held], [_kept(message) for message in self._processor.spool],
@@ -172,7 +172,7 @@ class Host:
     async def drained(self) -> None:
         """Wait until all received messages are processed and their results are sent."""
         await self._processor.drained()
-        await self._connection.flush()
+        await wire.confirmed(self._connection)
 
     async def _on_work(self, raw: Msg) -> None:
         message = identified(self.topic.name, raw.data, raw.reply, raw.headers)

@@ -145,7 +145,7 @@ class Keeper:
         await wire.serve(self.connection, [*own, *(handler for part in parts for handler in part.handlers())])
         await self.connection.subscribe(subjects.PROBE, cb=self._probe)
         await self.connection.subscribe(subjects.telemetry(ANY), cb=self._report)
-        await self.connection.flush()
+        await wire.confirmed(self.connection)
 
     async def _bucket(self, name: str) -> KeyValue:
         jetstream = self.connection.jetstream()

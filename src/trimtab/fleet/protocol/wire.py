@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.wire")
 FOREVER: Final = -1
 UNSUBSCRIBE_S: Final = 10.0  # limit for the confirmation that subscriptions have ended; then messages may be lost
+CONFIRM_S: Final = 10.0  # limit for the confirmation of what was sent: that of nats-py's flush
 CLOSE_S: Final = 5.0  # limit of closing a connection, if its server does not read
 # Bytes of the fleet's own traffic that this process has exchanged with other processes; ``clients`` is the part of
 # ``bytes`` that requests of clients cause.
@@ -158,6 +159,15 @@ async def ping(connection: Nats, limit_s: float) -> float:
     return time.perf_counter() - began
 
 
+async def confirmed(connection: Nats, limit_s: float = CONFIRM_S) -> None:
+    """Wait until the server has handled everything sent so far; ``TimeoutError`` after ``limit_s``.
+
+    Returns at once while the connection is lost: nats-py repeats subscriptions when it is made again.
+    """
+    if connection.is_connected:
+        await ping(connection, limit_s)
+
+
 async def unsubscribe(subscriptions: Sequence[Subscription]) -> None:
     """End subscriptions of one connection at the server. Messages that have arrived are still handled: see ``handled``.
 
@@ -171,7 +181,7 @@ async def unsubscribe(subscriptions: Sequence[Subscription]) -> None:
             if connection.is_connected:
                 for subscription in subscriptions:
                     await connection._send_unsubscribe(subscription._id)
-                await tasks.within(UNSUBSCRIBE_S, connection.flush())
+                await ping(connection, UNSUBSCRIBE_S)
     finally:
         for subscription in subscriptions:
             connection._remove_sub(subscription._id)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import nats.errors
 
 from trimtab.errors import BadInput
-from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class Base:
                 for subscription in self._subscriptions:
                     renewed[subscription] = await new.nats.subscribe(subscription.subject, cb=subscription.receive)
                 if renewed:
-                    await tasks.within(CONFIRM_S, new.nats.flush())
+                    await wire.ping(new.nats, CONFIRM_S)
             except BaseException:
                 self._start(self._end(list(renewed.values())))
                 raise

@@ -88,7 +88,7 @@ class ChannelClient:
                 followed.takers.append(subscription)
                 fresh.append(followed)
                 await self._follow(followed)
-        await self._base.nats.flush()
+        await wire.confirmed(self._base.nats)
         return fresh
 
     async def renew(self) -> None:

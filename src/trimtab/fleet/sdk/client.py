@@ -275,7 +275,7 @@ class Client:
 
         letters = DeadLetters(names.topic_name(topic), callback)
         await self._base.subscribe(subjects.dead(topic), letters.receive)
-        await self._base.nats.flush()
+        await wire.confirmed(self._base.nats)
 
     # Channels.
 

@@ -11,8 +11,7 @@ from weakref import WeakValueDictionary
 import nats.errors
 
 from trimtab.errors import BadInput, Unreachable
-from trimtab.fleet import tasks
-from trimtab.fleet.protocol import coding, names, subjects
+from trimtab.fleet.protocol import coding, names, subjects, wire
 from trimtab.fleet.protocol.agent_verbs import (
     CloseLink,
     FindRoute,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from trimtab.fleet.sdk.wires import Wire, Wires
 
 log = logging.getLogger("trimtab.client")
+LAST_S: Final = 2.0  # limit for the confirmation of the last messages over an old connection
 LEARN_S: Final = 1.0  # limit for the addresses of the brokers; a report waits for them
 
 
@@ -255,7 +255,7 @@ class Routes:
         for reader in route.readers:
             await reader.settle()
         with contextlib.suppress(Exception):
-            await tasks.within(2.0, old.nats.flush())
+            await wire.ping(old.nats, LAST_S)
         route.leaving.remove(left)
         if left not in (*route.leaving, route.broker):
             await old.tell(CloseLink(self._client, route.topic.name))

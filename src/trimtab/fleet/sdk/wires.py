@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trimtab.client")
 CONNECT_S: Final = 3.0
 FLUSH_S: Final = 2  # limit for one confirmation
+LAST_S: Final = 2.0  # limit for the confirmation of the last messages over a connection that is closed
 FLUSH_AGAIN_S: Final = 0.05
 PROBE_AGAIN_S: Final = 0.25
 PING_S: Final = 5.0  # limit for the answer of a broker whose distance is measured
@@ -202,6 +203,5 @@ class Wires:
 
 async def _close(old: Wire) -> None:
     with contextlib.suppress(Exception):  # the broker may be gone
-        if old.nats.is_connected:
-            await tasks.within(2.0, old.nats.flush())
+        await wire.ping(old.nats, LAST_S)
     await wire.close(old.nats)

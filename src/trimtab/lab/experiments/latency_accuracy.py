@@ -41,6 +41,7 @@ ALONE: Final = 180  # data points for one topic, in the paper
 PACKED: Final = 4000
 REQUESTS: Final = 8  # of each kind, that an optimiser places
 TOPICS: Final = 100
+GROWTH: Final = 0.02  # of a margin on load
 LEAST: Final = 40  # samples of a kind, however small the scale is
 RUNS: Final = 5  # of the sets that trim is tested on
 CURVE: Final = (50, 100, 200, 400, 700, 1000)
@@ -155,6 +156,9 @@ def _trim(job: Job, scaled: Callable[[int], int]) -> list[Row]:
         limited = _chosen(model, kind, _seed(job, 24), requests, margin_ms=100.0)
         rows.append({"model": "trim", "on": f"optimiser, {kind}, 100 ms margin", "topics_on_broker": 0}
                     | _evaluated(model, limited))  # fmt: skip
+        with_growth = _chosen(model, kind, _seed(job, 25), requests, growth=GROWTH)
+        rows.append({"model": "trim", "on": f"optimiser, {kind}, {GROWTH:.0%} margin on load", "topics_on_broker": 0}
+                    | _evaluated(model, with_growth))  # fmt: skip
     return rows
 
 
@@ -173,12 +177,14 @@ def _evaluated(model: LatencyModel, samples: Samples) -> Row:
     return {name: values[name] for name in names}
 
 
-def _chosen(model: TrimModel, kind: str, seed: int, requests: int, margin_ms: float = 0.0) -> Samples:
+def _chosen(
+    model: TrimModel, kind: str, seed: int, requests: int, margin_ms: float = 0.0, growth: float = 0.0
+) -> Samples:  # fmt: skip
     """Sets of requests that First Fit Decreasing places with this model, each simulated once."""
     parts = []
     for request in range(requests):
         workload = Colocation(kind=kind, topics=TOPICS).make(seed * REQUESTS + request)
-        policy = Ffd(k=MOST, margin_ms=margin_ms, model=model)
+        policy = Ffd(k=MOST, margin_ms=margin_ms, growth=growth, model=model)
         broker = policy.place(Problem(workload, "topic")).broker
         assert workload.topics.processing_ms is not None
         groups = [np.flatnonzero(broker == each) for each in np.unique(broker[broker >= 0])]

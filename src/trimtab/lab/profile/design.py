@@ -6,7 +6,7 @@ Points of a scrambled Sobol sequence fill the space evenly from the first one on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,6 +24,10 @@ BUSIEST: Final = 1.05  # cores that one topic may ask for: its worker's queue th
 FINEST_MS: Final = 0.1  # step of processing times
 REPEATED: Final = 6  # every so many co-locations, one is run again: two runs of the same never agree
 REPEATED_AFTER: Final = 3  # co-locations between the two runs
+SEVERAL: Final = 4  # every so many co-locations, topics have several subscribers
+SEVERAL_FIRST: Final = 1  # the first of these
+MOST_SUBSCRIBERS: Final = 100  # of a topic
+MOST_COPIES: Final = 4000  # per second, of all topics of a run: more would keep the receiving process busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,16 @@ class Colocation:
 
     rate: tuple[int, ...]  # messages/s; a publisher sends one
     processing_ms: tuple[float, ...]  # CPU time that the processor burns
+    several: tuple[int, ...] = ()  # subscribers of each topic; empty: one each
+
+    @property
+    def subscribers(self) -> tuple[int, ...]:
+        return self.several or (1,) * len(self.rate)
+
+    @property
+    def copies(self) -> int:
+        """Copies per second beyond the first one of each message."""
+        return sum(rate * (count - 1) for rate, count in zip(self.rate, self.subscribers, strict=True))
 
     @property
     def cores(self) -> float:
@@ -39,11 +53,13 @@ class Colocation:
         return sum(rate * ms for rate, ms in zip(self.rate, self.processing_ms, strict=True)) / 1000.0
 
     def as_json(self) -> dict[str, Any]:
-        return {"rate": list(self.rate), "processing_ms": list(self.processing_ms)}
+        several = {"subscribers": list(self.several)} if self.several else {}
+        return {"rate": list(self.rate), "processing_ms": list(self.processing_ms)} | several
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Colocation:
-        return cls(tuple(map(int, values["rate"])), tuple(map(float, values["processing_ms"])))
+        several = tuple(map(int, values.get("subscribers", ())))
+        return cls(tuple(map(int, values["rate"])), tuple(map(float, values["processing_ms"])), several)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +95,7 @@ class Design:
     def plan(self) -> list[Run]:
         """All runs in order. A plan of more runs begins with the plan of fewer."""
         points = qmc.Sobol(2 + 2 * MOST_TOPICS, seed=self.seed).random(_power_of_two(self.runs))[: self.runs]
-        found = [self._colocation(point) for point in points]
+        found = [self._with_subscribers(self._colocation(point), number) for number, point in enumerate(points)]
         plan: list[Run] = []
         for point, colocation in enumerate(found):
             plan.append(Run(colocation, _seed(self.seed, point, 0)))
@@ -87,6 +103,16 @@ class Design:
             if first >= 0 and first % REPEATED == 0:
                 plan.append(Run(found[first], _seed(self.seed, first, 1), repeats=True))
         return plan
+
+    def _with_subscribers(self, colocation: Colocation, number: int) -> Colocation:
+        """Every few co-locations have several subscribers, drawn apart from the sequence: the others are the same as in
+        folders of runs that were measured with one subscriber each."""
+        if number % SEVERAL != SEVERAL_FIRST:
+            return colocation
+        draw = np.random.default_rng((self.seed, number)).random(len(colocation.rate))
+        limit = max(MOST_COPIES / sum(colocation.rate), 2.0)
+        most = min(MOST_SUBSCRIBERS, limit)
+        return replace(colocation, several=tuple(int(count) for count in np.maximum(np.rint(most**draw), 1.0)))
 
     def _colocation(self, point: Floats) -> Colocation:
         topics = 1 + min(int(point[0] * self.most), self.most - 1)

@@ -135,11 +135,13 @@ class Usage:
 
 
 def play(connection: Connection, job: dict[str, Any]) -> dict[str, Any]:
-    """Publish as scheduled, receive the results, and return the latency of every message that counts."""
+    """Publish as scheduled, receive the results, and return the latency of every message that counts: that of its last
+    copy."""
     due = schedule(job, job["warm_s"] + job["seconds"])
     topic_of = [topic for _, topic in due]
     counted = [at >= job["warm_s"] for at, _ in due]
     latency: list[float | None] = [None] * len(due)
+    missing = [job["subscribers"][topic] for topic in topic_of]  # copies of each message
     late: list[float] = []
     filler = b"." * max(job["size_bytes"] - NUMBER.size, 0)
     heads = [f"PUB {subject} _t.{job['source']}.".encode() for subject in job["publish"]]
@@ -151,7 +153,8 @@ def play(connection: Connection, job: dict[str, Any]) -> dict[str, Any]:
         nonlocal waiting
         for payload in connection.payloads(wait_s):
             number, at = NUMBER.unpack_from(payload)
-            if latency[number] is None:
+            missing[number] -= 1
+            if missing[number] == 0:
                 latency[number] = (time.monotonic_ns() - at) / 1e6
                 waiting -= 1
 
@@ -191,7 +194,10 @@ def main() -> None:
         os.nice(PRIORITY)
     try:
         connection = Connection(job)
-        for sid, subject in enumerate(job["subscribe"], 1):
+        every = [
+            subject for subject, count in zip(job["subscribe"], job["subscribers"], strict=True) for _ in range(count)
+        ]
+        for sid, subject in enumerate(every, 1):
             connection.socket.sendall(f"SUB {subject} {sid}\r\n".encode())
         connection.settle()
         print(json.dumps(play(connection, job)), flush=True)

@@ -57,6 +57,7 @@ def sets_of(trials: Sequence[Trial], extra: float) -> Sets:
         np.concatenate([[0], np.cumsum(sizes)]),
         np.concatenate([trial.colocation.rate for trial in trials]),
         np.concatenate([trial.colocation.processing_ms for trial in trials]) + extra,
+        np.concatenate([trial.colocation.subscribers for trial in trials]),
     )
 
 
@@ -90,6 +91,7 @@ def first_guess(trials: Sequence[Trial], machine: Machine) -> Hardware:
         processing=MEASURED, switching=PLAIN.switching, message_cv=PLAIN.message_cv, network_ms=PLAIN.network_ms,
         jitter_ms=PLAIN.jitter_ms,
         background=min(max(cost.other_cores, 0.0), 0.9 * machine.cores), overhead_ms=max(cost.other_ms, 0.0),
+        fanout_ms=max(cost.copy_ms, 0.0) if np.isfinite(cost.copy_ms) else 0.0,
     )  # fmt: skip
 
 
@@ -108,13 +110,16 @@ class Cost:
     broker_ms: float  # of the broker's server and agent, per message
     client_ms: float  # of the process that publishes and receives, per message
     processor_ms: float  # of a processor beyond the time that it was told to burn
+    copy_ms: float  # of all processes, for one more subscriber
 
 
-UNKNOWN_COST: Final = Cost(*[float("nan")] * 5)
+UNKNOWN_COST: Final = Cost(*[float("nan")] * 6)
 
 
 def cost_of(trials: Sequence[Trial]) -> Cost:
-    """Straight lines of CPU use by messages/s."""
+    """Straight lines of CPU use by messages/s, of the runs with one subscriber each; the others show what copies cost
+    beyond that."""
+    every, trials = trials, [trial for trial in trials if not trial.colocation.copies] or trials
     rate = np.array([sum(trial.colocation.rate) for trial in trials], np.float64)
     other, broker, client = (
         np.array([np.nan if value is None else value for value in values], np.float64)
@@ -133,8 +138,21 @@ def cost_of(trials: Sequence[Trial]) -> Cost:
     base, slope = _line(rate, other)
     return Cost(
         base, 1000.0 * slope, 1000.0 * _line(rate, broker)[1], 1000.0 * _line(rate, client)[1],
-        float(np.median(extra)) if extra else float("nan"),
+        float(np.median(extra)) if extra else float("nan"), _copy_ms(every, base, slope),
     )  # fmt: skip
+
+
+def _copy_ms(trials: Sequence[Trial], base: float, slope: float) -> float:
+    """CPU time of a copy: the median over runs with several subscribers, each counted by its number of copies."""
+    runs = [(trial.colocation, trial.other_cores) for trial in trials if trial.colocation.copies]
+    measured = [(there, cores) for there, cores in runs if cores is not None]
+    if not measured:
+        return float("nan")
+    each = np.array([(cores - base - slope * sum(there.rate)) / there.copies for there, cores in measured])
+    weight = np.array([there.copies for there, _ in measured], np.float64)
+    order = np.argsort(each, kind="stable")
+    middle = int(np.searchsorted(np.cumsum(weight[order]), 0.5 * weight.sum()))
+    return 1000.0 * float(each[order[middle]])
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float]:

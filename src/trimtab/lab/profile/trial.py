@@ -83,7 +83,8 @@ async def run_trial(bench: Bench, number: int, colocation: Colocation, seed: int
             "source": f"load-{number}.{secrets.token_hex(4)}",
             "publish": [subjects.work(name) for name in names],
             "subscribe": [subjects.deliver(name) for name in names],
-            "rates": list(colocation.rate), "publishers": list(colocation.rate), "seed": seed, "seconds": seconds,
+            "rates": list(colocation.rate), "publishers": list(colocation.rate),
+            "subscribers": list(colocation.subscribers), "seed": seed, "seconds": seconds,
             "warm_s": WARM_S, "wait_s": WAIT_S, "size_bytes": SIZE_BYTES,
         }  # fmt: skip
         measured = await _load(job, WARM_S + seconds + WAIT_S + START_S)

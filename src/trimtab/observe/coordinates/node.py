@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
-from trimtab.errors import UnknownName
+from trimtab.errors import BadKnob, UnknownName
+from trimtab.observe.coordinates.draws import Draws
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trimtab.observe.coordinates.coordinate import Coordinate, Estimate
     from trimtab.observe.coordinates.samples import Embedding, Lies, Samples
 
@@ -61,6 +65,19 @@ class CoordinateModel(Protocol):
     def simulate(self, samples: Samples, seed: int = 0, lies: Lies | None = None) -> Embedding:
         """A whole network of such nodes, compiled: node i has the seed ``node_seed(seed, i)``."""
         ...
+
+
+class Knobs(Protocol):
+    """What the nodes of both models need."""
+
+    @property
+    def dimensions(self) -> int: ...
+
+    @property
+    def filter(self) -> int: ...
+
+    @property
+    def height_min(self) -> float: ...
 
 
 class PeerMemory:
@@ -117,6 +134,60 @@ class PeerTable:
         if peer not in self.peers:
             raise UnknownName("peer", peer, sorted(self.peers))
         return self.peers[peer].coordinate
+
+
+class PeerNode(ABC):
+    """A node with a point, a height, an error, and a table of its peers: what both models start with."""
+
+    def __init__(self, knobs: Knobs, seed: int, *, low: bool) -> None:
+        self.rejected = 0
+        self.resets = 0
+        self._dimensions, self._height_min = knobs.dimensions, knobs.height_min
+        self._draws = Draws(seed)
+        self._table = PeerTable(knobs.filter, low=low)
+        self._start()
+
+    def _start(self) -> None:
+        """Back to the origin; what was learned of peers stays."""
+        self._point = [0.0] * self._dimensions
+        self._height = self._height_min
+        self._error = 0.0
+
+    @abstractmethod
+    def coordinate(self) -> Coordinate: ...
+
+    @abstractmethod
+    def _learn(self, peer: str, coordinate: Coordinate, rtt_ms: float) -> None:
+        """Move by a sample that can be right."""
+
+    def update(self, peer: str, coordinate: Coordinate, rtt_ms: float) -> None:
+        if not acceptable(coordinate, rtt_ms, self._dimensions):
+            self.rejected += 1
+            return
+        self._learn(peer, coordinate, rtt_ms)
+        if not self.coordinate().usable:
+            self._start()
+            self.resets += 1
+
+    def forget(self, peer: str) -> None:
+        self._table.drop(peer)
+
+    def resume(self, coordinate: Coordinate) -> bool:
+        if not possible(coordinate, self._dimensions):
+            return False
+        self._point, self._height = list(coordinate.point), max(coordinate.height, self._height_min)
+        self._error = coordinate.error
+        return True
+
+
+def refuse_bad_knobs(model: CoordinateModel, positive: Sequence[str], **least: int) -> None:
+    """Refuse knobs below their least value, and those in ``positive`` that are not positive numbers."""
+    for name, low in least.items():
+        if getattr(model, name) < low:
+            raise BadKnob(model.name, name, getattr(model, name), f"{low} or more")
+    for name in positive:
+        if not 0.0 < getattr(model, name) < math.inf:
+            raise BadKnob(model.name, name, getattr(model, name), "a positive number")
 
 
 def acceptable(coordinate: Coordinate, rtt_ms: float, dimensions: int) -> bool:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from trimtab.errors import BadKnob
 from trimtab.observe.coordinates.coordinate import Coordinate, Estimate
-from trimtab.observe.coordinates.draws import Draws
-from trimtab.observe.coordinates.node import PeerTable, acceptable, possible
+from trimtab.observe.coordinates.node import PeerNode, refuse_bad_knobs
 
 if TYPE_CHECKING:
     from trimtab.observe.coordinates.samples import Embedding, Lies, Samples
@@ -53,12 +52,8 @@ class Robust:
     gravity_rho: float = 150.0  # s, as in Serf
 
     def __post_init__(self) -> None:
-        for name in ("dimensions", "batch", "filter"):
-            if getattr(self, name) < 1:
-                raise BadKnob("robust", name, getattr(self, name), "1 or more")
-        for name in ("width", "trust", "rate", "horizon", "height_min", "gravity_rho"):
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise BadKnob("robust", name, getattr(self, name), "a positive number")
+        positive = ("width", "trust", "rate", "horizon", "height_min", "gravity_rho")
+        refuse_bad_knobs(self, positive, dimensions=1, batch=1, filter=1)
         for name in ("plateau", "near", "floor"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise BadKnob("robust", name, getattr(self, name), "in [0, 1)")
@@ -72,21 +67,16 @@ class Robust:
         return simulate_robust(self, samples, seed, lies)
 
 
-class RobustNode:
+class RobustNode(PeerNode):
     """One node of the robust model, in pure Python, so that a client needs neither numpy nor a compiler."""
 
     def __init__(self, knobs: Robust, seed: int = 0) -> None:
         self.knobs = knobs
-        self.rejected = 0
-        self.resets = 0
-        self._draws = Draws(seed)
-        self._table = PeerTable(knobs.filter, low=True)
-        self._start()
+        super().__init__(knobs, seed, low=True)
 
     def _start(self) -> None:
+        super()._start()
         size = self.knobs.dimensions
-        self._point = [0.0] * size
-        self._height = self.knobs.height_min
         self._error = self._slow_error = FIRST_ERROR
         self._mean = [0.0] * (size + 1)  # Adam's moments: the point's, then the height's
         self._square = [0.0] * (size + 1)
@@ -104,25 +94,9 @@ class RobustNode:
             return Estimate(memory.rtt_ms, measured=True)
         return Estimate(self.coordinate().rtt_ms(coordinate or self._table.last(peer)), measured=False)
 
-    def forget(self, peer: str) -> None:
-        self._table.drop(peer)
-
-    def resume(self, coordinate: Coordinate) -> bool:
-        if not possible(coordinate, self.knobs.dimensions):
-            return False
-        self._point, self._height = list(coordinate.point), max(coordinate.height, self.knobs.height_min)
-        self._error = coordinate.error
-        return True
-
-    def update(self, peer: str, coordinate: Coordinate, rtt_ms: float) -> None:
-        if not acceptable(coordinate, rtt_ms, self.knobs.dimensions):
-            self.rejected += 1
-            return
+    def _learn(self, peer: str, coordinate: Coordinate, rtt_ms: float) -> None:
         self._table.add(peer, coordinate, rtt_ms)
         self._step()
-        if not self.coordinate().usable:
-            self._start()
-            self.resets += 1
 
     def _step(self) -> None:
         """One step of Adam on the next peers of the ring."""

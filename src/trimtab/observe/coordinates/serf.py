@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from trimtab.errors import BadKnob
 from trimtab.observe.coordinates.coordinate import Coordinate, Estimate
-from trimtab.observe.coordinates.draws import Draws
-from trimtab.observe.coordinates.node import PeerTable, acceptable, possible
+from trimtab.observe.coordinates.node import PeerNode, refuse_bad_knobs
 
 if TYPE_CHECKING:
     from trimtab.observe.coordinates.samples import Embedding, Lies, Samples
@@ -40,12 +38,7 @@ class Serf:
     gravity_rho: float = 150.0  # s; the pull towards the origin is (distance / rho)^2 s
 
     def __post_init__(self) -> None:
-        for name, least in (("dimensions", 1), ("window", 0), ("filter", 1)):
-            if getattr(self, name) < least:
-                raise BadKnob("serf", name, getattr(self, name), f"{least} or more")
-        for name in ("error_max", "ce", "cc", "height_min", "gravity_rho"):
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise BadKnob("serf", name, getattr(self, name), "a positive number")
+        refuse_bad_knobs(self, ("error_max", "ce", "cc", "height_min", "gravity_rho"), dimensions=1, window=0, filter=1)
 
     def node(self, seed: int = 0) -> SerfNode:
         return SerfNode(self, seed)
@@ -56,20 +49,15 @@ class Serf:
         return simulate_serf(self, samples, seed, lies)
 
 
-class SerfNode:
+class SerfNode(PeerNode):
     """One node of Serf's model, in pure Python: 8 dimensions are too few for numpy to pay off."""
 
     def __init__(self, knobs: Serf, seed: int = 0) -> None:
         self.knobs = knobs
-        self.rejected = 0
-        self.resets = 0
-        self._draws = Draws(seed)
-        self._table = PeerTable(knobs.filter, low=False)
-        self._start()
+        super().__init__(knobs, seed, low=False)
 
     def _start(self) -> None:
-        self._point = [0.0] * self.knobs.dimensions
-        self._height = self.knobs.height_min
+        super()._start()
         self._adjustment = 0.0
         self._error = self.knobs.error_max
         self._residuals = [0.0] * self.knobs.window
@@ -82,28 +70,17 @@ class SerfNode:
         """Always by coordinates, as Serf's ``rtt`` command does."""
         return Estimate(self.coordinate().rtt_ms(coordinate or self._table.last(peer)), measured=False)
 
-    def forget(self, peer: str) -> None:
-        self._table.drop(peer)
-
     def resume(self, coordinate: Coordinate) -> bool:
-        if not possible(coordinate, self.knobs.dimensions):
+        if not super().resume(coordinate):
             return False
-        self._point, self._height = list(coordinate.point), max(coordinate.height, self.knobs.height_min)
         self._adjustment = coordinate.adjustment
-        self._error = coordinate.error
         return True
 
-    def update(self, peer: str, coordinate: Coordinate, rtt_ms: float) -> None:
-        if not acceptable(coordinate, rtt_ms, self.knobs.dimensions):
-            self.rejected += 1
-            return
+    def _learn(self, peer: str, coordinate: Coordinate, rtt_ms: float) -> None:
         rtt = max(self._table.add(peer, coordinate, rtt_ms), TINY_MS)
         self._vivaldi(coordinate, rtt)
         self._adjust(coordinate, rtt)
         self._gravitate()
-        if not self.coordinate().usable:
-            self._start()
-            self.resets += 1
 
     def _vivaldi(self, peer: Coordinate, rtt: float) -> None:
         knobs = self.knobs

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from trimtab.place.topic.trim import Trim
 
 PATIENCE: Final = 30  # rounds of exchanges without progress
-TESTS: Final = 100_000  # of feasibility, after which searches for patterns become no wider
+TESTS: Final = 300_000  # of feasibility, after which searches for patterns become no wider
 WIDTHS: Final = (1000, 4000, 20_000, 80_000)  # of the searches for patterns, one after the other
 NODES: Final = 10  # of the search for whole numbers of patterns
 BALANCED: Final = 2  # numbers of brokers, from the lower bound on, for which balancing is tried
-ROOM: Final = 0.25  # brokers between the linear program and a better answer that make a search worth its time
 LEVELS: Final = (0.99, 0.98, 0.97, 0.96, 0.94, 0.92, 0.90, 0.85, 0.80)  # strains to which brokers are relieved at last
 HOPELESS: Final = 0.05  # mean excess of strain after the first rounds at which balancing is given up
 FIRST_ROUNDS: Final = 10
@@ -71,7 +70,7 @@ def _balanced(knobs: Trim, instance: Instance, strain: Strain, brokers: int) -> 
 def _with_patterns(knobs: Trim, instance: Instance, strain: Strain, groups: Groups) -> tuple[Groups, Bound]:
     cover = Cover.of(instance, strain, groups)
     widths = [max(1, math.ceil(width * knobs.effort)) for width in WIDTHS]
-    effort = Effort(widths, math.ceil(NODES * knobs.effort), TESTS * knobs.effort, room=ROOM)
+    effort = Effort(widths, math.ceil(NODES * knobs.effort), TESTS * knobs.effort)
     return cover.solve(groups, effort, knobs.stop)
 
 

@@ -36,8 +36,6 @@ class Effort:
     widths: Sequence[int]  # of the searches for patterns, one after the other
     nodes: int  # of the search for whole numbers of patterns
     tests: float = math.inf  # of feasibility, after which searches become no wider
-    attempts: int = 1  # 2: where whole numbers of patterns miss the bound, search with more patterns
-    room: float = 0.0  # least distance of the linear program from a better answer for a search for whole numbers
 
 
 @dataclass(slots=True, eq=False)
@@ -58,10 +56,10 @@ class Cover:
         """Better groups than these, if there are any, and the bound."""
         complete = sum(len(topics) for _, topics in groups) == self.all_topics
         most = len(groups) if complete else len(self.instance.kind) + 1  # brokers to stay below
-        for converged in (False, True)[: effort.attempts]:
+        for converged in (False, True):  # where whole numbers of patterns miss the bound, search with more patterns
             self.improve(effort.widths, stop, effort.tests, converged)
             lowest = max(1, math.ceil(max(self.least, self.value) - ROUNDING)) if self.value < math.inf else 1
-            if lowest >= most or self.value > most - 1.0 - effort.room:
+            if lowest >= most:
                 break
             chosen = self.pool.integral(most, lowest, effort.nodes, stop)
             found = None if chosen is None else self.groups(chosen)

@@ -33,13 +33,17 @@ class Ffd(TopicPolicy):
     margin_ms: float = knob(
         0.0, "latencies must be below their bounds by this; the authors' code has 100, the paper 0", least=0.0
     )
+    growth: float = knob(
+        0.0, "share by which rates may grow before a bound is missed; the paper 0", least=0.0, most=10.0
+    )
     model: LatencyModel | None = None  # default: the queueing model of the problem's hardware
 
     def __post_init__(self) -> None:
         check(self)
 
     def groups(self, instance: Instance) -> Groups:
-        return first_fit(instance, ByLatency(instance, self.margin_ms), instance.in_order_of_latency())
+        oracle = ByLatency(instance, self.margin_ms, self.growth)
+        return first_fit(instance, oracle, instance.in_order_of_latency())
 
 
 def first_fit(instance: Instance, oracle: Oracle, topics: Ints) -> Groups:

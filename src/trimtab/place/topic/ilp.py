@@ -68,7 +68,7 @@ class Ilp:
         strain = Strain(instance, self.use, self.growth, self.coverage)
         groups = first_fit(instance, strain, instance.in_order_of_latency())
         widths = [width for width in WIDTHS if width < self.max_sets] + [self.max_sets]
-        effort = Effort(widths, NODES, TESTS_PER_SET * self.max_sets, attempts=2)
+        effort = Effort(widths, NODES, TESTS_PER_SET * self.max_sets)
         cover = Cover.of(instance, strain, groups)
         groups, proved = cover.solve(groups, effort, self.stop)
         groups = _by_all_sets(cover, groups, proved, self.stop)

@@ -41,6 +41,9 @@ class Lfs(TopicPolicy):
     margin_ms: float = knob(
         0.0, "latencies must be below their bounds by this; the authors' code has 100, the paper 0", least=0.0
     )
+    growth: float = knob(
+        0.0, "share by which rates may grow before a bound is missed; the paper 0", least=0.0, most=10.0
+    )
     max_tests: int = knob(400_000, "feasibility tests of one search for sets of one size", least=1)
     model: LatencyModel | None = None  # default: the queueing model of the problem's hardware
     stop: Stop = NO_LIMIT
@@ -49,7 +52,8 @@ class Lfs(TopicPolicy):
         check(self)
 
     def groups(self, instance: Instance) -> Groups:
-        return Search(instance, ByLatency(instance, self.margin_ms), self.max_tests, self.stop).largest(self.k)
+        oracle = ByLatency(instance, self.margin_ms, self.growth)
+        return Search(instance, oracle, self.max_tests, self.stop).largest(self.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,9 @@ class LfsFfd(TopicPolicy):
     margin_ms: float = knob(
         0.0, "latencies must be below their bounds by this; the authors' code has 100, the paper 0", least=0.0
     )
+    growth: float = knob(
+        0.0, "share by which rates may grow before a bound is missed; the paper 0", least=0.0, most=10.0
+    )
     max_tests: int = knob(400_000, "feasibility tests of one search for sets of one size", least=1)
     model: LatencyModel | None = None  # default: the queueing model of the problem's hardware
     stop: Stop = NO_LIMIT
@@ -78,7 +85,7 @@ class LfsFfd(TopicPolicy):
             raise BadKnob("topic/lfs-ffd", "k_prime", self.k_prime, f"at most k, which is {self.k}")
 
     def groups(self, instance: Instance) -> Groups:
-        oracle = ByLatency(instance, self.margin_ms)
+        oracle = ByLatency(instance, self.margin_ms, self.growth)
         if self.k_prime == 1 < self.k:
             return first_fit(instance, oracle, instance.in_order_of_latency())
         search = Search(instance, oracle, self.max_tests, self.stop)

@@ -24,12 +24,15 @@ class Oracle(Protocol):
 class ByLatency:
     """A set is feasible if every topic's predicted p90 is at most its bound minus a margin.
 
+    The prediction is for rates that are higher by the share ``growth``.
+
     A topic alone is feasible wherever an empty broker carries it, whatever the model predicts (Property 1a). Models
     that are trained for each size of sets need not be monotone: a subset of a feasible set can be infeasible.
     """
 
     instance: Instance
     margin_ms: float = 0.0
+    growth: float = 0.0
 
     def fit(self, members: Ints, kind: int) -> Bools:
         instance = self.instance
@@ -39,7 +42,7 @@ class ByLatency:
         several = np.flatnonzero(feasible & (size > 1))
         if len(several):
             rows = members[several]
-            sets = instance.sets(rows)
+            sets = instance.sets(rows, 1.0 + self.growth)
             late = instance.models[kind].p90_ms(sets) > instance.bound_ms[rows[rows >= 0]] - self.margin_ms
             feasible[several[sets.set_of[late]]] = False
         return feasible
