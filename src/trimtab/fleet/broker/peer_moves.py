@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from trimtab.fleet.protocol.request import AgentRequest, Handler
 
 log = logging.getLogger("trimtab.agent")
-MOST: Final = 4  # topics that a broker gives away at once
+MOST: Final = 4  # topics that a broker gives away at once; also topics with processors that it takes at once
 GIVE_S: Final = 60.0  # time after which ``give`` returns although the move goes on
 ANSWER_S: Final = 2.0  # limit of short requests to other brokers
 CHECK_S: Final = 5.0  # interval at which interim changes are announced, and offers checked
@@ -221,6 +221,8 @@ class PeerMoves(MoveExecutor):
             raise BadInput(f"broker '{agent.broker}' is cordoned, so nothing is placed there")
         if (limit := self._limit()) and topic.stateful:
             raise BadInput(f"broker '{agent.broker}' takes no topic with a processor: {limit}")
+        if len(agent.hosting.offers) >= MOST:
+            raise BadInput(f"broker '{agent.broker}' takes {MOST} topics already, the most at once")
         agent.learn(offer.topic)
         await agent.hosting.offer(PrepareTopic(offer.move, topic, offer.source), offer.topic.version)
         return Done()
@@ -240,11 +242,14 @@ class PeerMoves(MoveExecutor):
 
     async def _accepted(self, order: AcceptTopic) -> Done:
         """Serve a topic that was given to this broker. An order that comes again, or late, changes nothing."""
-        agent = self._agent
-        agent.keep(order.topic)
-        await agent.hosting.settle()
-        agent.hosting.settled(order.topic.name.partition(".")[2])
-        await self._announce(order.topic)
+        agent, change, topic = self._agent, order.topic, order.topic.entry()
+        if not isinstance(topic, Topic) or topic.broker != agent.broker:
+            raise BadInput(f"'{change.name}' was not given to '{agent.broker}'")
+        agent.keep(change)
+        if self._is_newest(change):
+            await agent.hosting.settle()
+            agent.hosting.settled(topic.name)
+            await self._announce(change)
         return Done()
 
     # Repair.
