@@ -34,7 +34,7 @@ from trimtab.fleet.protocol.agent_verbs import (
     RetireTopic,
 )
 from trimtab.fleet.protocol.entries import Change, Topic
-from trimtab.fleet.protocol.move_executor import AGAIN_S, HAND_OVER_S, PREPARE_S, MoveExecutor
+from trimtab.fleet.protocol.move_executor import HAND_OVER_S, PREPARE_S, MoveExecutor
 from trimtab.fleet.protocol.registry import topic_entry
 from trimtab.fleet.protocol.request import Done
 from trimtab.migrate.move import (
@@ -67,6 +67,7 @@ class PeerMoves(MoveExecutor):
     """Gives topics to other brokers, and takes topics from them, with the registry and the hosts of ``agent``."""
 
     def __init__(self, agent: Agent) -> None:
+        super().__init__(MOST)
         self._agent = agent
         self.moving: set[str] = agent.hosting.giving  # topics that are being given away
         self._decided: dict[str, Change] = {}  # topic -> the interim change of the move under way
@@ -89,13 +90,12 @@ class PeerMoves(MoveExecutor):
         """
         move = self._plan(topic, target)
         self.moving.add(topic)
-        task = self._running.start(self._run(move))
+        task = self._running.start(self._executed(move))
         await asyncio.wait({task}, timeout=GIVE_S)
         if not task.done():
             raise Unreachable(f"topic '{topic}' is given to '{target}', which has not answered yet", changed=True)
-        move, error = task.result()
-        if move.phase == Phase.ROLLED_BACK:
-            raise error or BadInput(move.reason)
+        if (error := task.result()) is not None:
+            raise error
 
     async def _give(self, order: GiveTopic) -> Done:
         await self.give(order.topic, order.target)
@@ -124,28 +124,31 @@ class PeerMoves(MoveExecutor):
         identity = f"{agent.broker}-{secrets.token_hex(6)}"
         return Move(identity, Key("topic", name, ""), agent.broker, target, topic.stateful, interim=True)
 
-    async def _run(self, move: Move) -> tuple[Move, BadInput | Unreachable | None]:
-        """Execute a move. Returns it with the error by which it failed."""
-        event: Event = Started()
+    async def _executed(self, move: Move) -> BadInput | Unreachable | None:
+        """Execute a move. Returns why the topic has stayed here; None if it has not."""
+        name = move.topic
         try:
-            while True:
-                move, event = await self._steps(move, event)
-                if move.phase.over:
-                    return move, self._failures.get(move.topic)
-                await asyncio.sleep(AGAIN_S)
+            await self._run(move, Started())
+            return None if name in self._decided else self._failures.get(name) or BadInput("it failed; see the log")
         finally:
-            self.moving.discard(move.topic)
-            self._decided.pop(move.topic, None)
-            self._failures.pop(move.topic, None)
+            self.moving.discard(name)
+            self._decided.pop(name, None)
+            self._failures.pop(name, None)
+            self._moves.pop(move.key, None)
 
     # The executor of a move from here.
 
-    async def _reached(self, move: Move, before: Phase) -> None:
-        if move.phase != before:
-            log.info("topic %s, given to %s: %s %s", move.topic, move.target, move.phase, move.reason)
+    async def _record(self, move: Move) -> None:
+        log.info("topic %s, given to %s: %s %s", move.topic, move.target, move.phase, move.reason)
+        if move.phase == Phase.ROLLING_BACK:
+            self._failures.setdefault(move.topic, BadInput(move.reason))
 
-    async def _ended(self, move: Move) -> None:
-        pass
+    async def _given_up(self, move: Move, reason: str) -> bool:
+        if move.topic in self._decided:
+            return False
+        with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, OSError, TimeoutError):
+            await self._agent.hosting.serve_again(ResumeTopic(move.topic))
+        return True
 
     async def _prepare(self, move: Move) -> Event:
         name = topic_entry(move.topic)

@@ -22,7 +22,7 @@ from trimtab.fleet.hub.presence import ALIVE_S, TICK_S
 from trimtab.fleet.protocol import coding, wire
 from trimtab.fleet.protocol.agent_verbs import ActivateTopic, PrepareTopic, Released, ReleaseTopic, WelcomeClient
 from trimtab.fleet.protocol.entries import MoveRecord, Topic
-from trimtab.fleet.protocol.move_executor import AGAIN_S, COPY_S, HAND_OVER_S, PREPARE_S, MoveExecutor
+from trimtab.fleet.protocol.move_executor import COPY_S, HAND_OVER_S, PREPARE_S, MoveExecutor
 from trimtab.fleet.protocol.registry import entry_name
 from trimtab.migrate.drain import spread
 from trimtab.migrate.move import (
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.mover")
 LOOK_S: Final = 0.2  # interval of the check whether a broker is alive
-FAULTS: Final = 3  # unexpected exceptions after which a move ends where it is
 HISTORY: Final = 10_000  # records kept, besides those of unfinished moves
 KEPT_S: Final = 60.0  # the record of a finished move is kept at least this long, for the process that ordered it
 
@@ -60,11 +59,10 @@ class Mover(MoveExecutor):
     """The executor of moves, with the connection and the registry of ``keeper``."""
 
     def __init__(self, keeper: Keeper, executors: int) -> None:
+        super().__init__(executors)
         self._keeper = keeper
-        self._turn = asyncio.Semaphore(executors)
         self._records: dict[str, MoveRecord] = {}  # by id, in order of start
         self._finished: dict[str, float] = {}  # id -> time of the end, in order of the ends
-        self._moves: dict[Key, Move] = {}  # under way
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._released: dict[str, Closed | None] = {}  # id -> last message and readers of the source's closed stream
         self._ids = itertools.count()
@@ -132,7 +130,7 @@ class Mover(MoveExecutor):
         except BaseException:  # the hub's store does not answer, and the move never starts
             self._moves.pop(move.key, None)
             raise
-        self._tasks[move.id] = asyncio.create_task(self._run(move, Started()), name=f"move {move.id}")
+        self._tasks[move.id] = asyncio.create_task(self._executed(move, Started()), name=f"move {move.id}")
         return move.id
 
     @property
@@ -190,7 +188,7 @@ class Mover(MoveExecutor):
     def resume(self) -> None:
         """Continue the unfinished moves of an earlier executor."""
         for move in self._moves.values():
-            self._tasks[move.id] = asyncio.create_task(self._run(move, Restarted()), name=f"move {move.id}")
+            self._tasks[move.id] = asyncio.create_task(self._executed(move, Restarted()), name=f"move {move.id}")
         if self._moves:
             log.info("resuming %d moves", len(self._moves))
 
@@ -199,25 +197,9 @@ class Mover(MoveExecutor):
 
     # Execution.
 
-    async def _run(self, move: Move, event: Event) -> None:
-        faults = 0
+    async def _executed(self, move: Move, event: Event) -> None:
         try:
-            while not move.phase.over:
-                try:
-                    async with self._turn:
-                        move, event = await self._steps(move, event)
-                except Exception as error:  # a fault of this process
-                    log.exception("move %s failed while %s", move, move.phase)
-                    faults += 1
-                    current = self._moves.get(move.key)
-                    if current is None or current.id != move.id:
-                        return  # the move was over
-                    move = current
-                    event = Refused(f"it failed while {move.phase}: {type(error).__name__} {error}")
-                    if (move.phase.over or faults >= FAULTS) and await self._given_up(move, event.reason):
-                        return
-                if not move.phase.over:  # gives its turn to other moves while a process is unreachable
-                    await asyncio.sleep(AGAIN_S)
+            await self._run(move, event)
         finally:
             self._released.pop(move.id, None)
             self._tasks.pop(move.id, None)
@@ -234,15 +216,6 @@ class Mover(MoveExecutor):
         with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
             await self._record(replace(move, phase=Phase.DONE if switched else Phase.ROLLED_BACK, reason=reason))
         return True
-
-    async def _reached(self, move: Move, before: Phase) -> None:
-        self._moves[move.key] = move
-        if move.phase != before and not move.phase.over:
-            await self._record(move)
-
-    async def _ended(self, move: Move) -> None:
-        self._moves.pop(move.key, None)  # before the record, because an observer may then order the next move
-        await self._record(move)
 
     async def _prepare(self, move: Move) -> Event:
         topic = self._keeper.registry.find_topic(move.topic)

@@ -6,6 +6,7 @@ executes the move of this topic itself (``broker.peer_moves``).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,7 @@ from trimtab.migrate.move import (
     Move,
     Phase,
     Prepare,
+    Refused,
     Restarted,
     Retire,
     SourceSilent,
@@ -35,6 +37,7 @@ from trimtab.migrate.move import (
 
 if TYPE_CHECKING:
     from trimtab.fleet.protocol.request import AgentRequest
+    from trimtab.model.key import Key
 
 log = logging.getLogger("trimtab.mover")
 PREPARE_S: Final = 15.0
@@ -42,10 +45,18 @@ COPY_S: Final = 600.0  # long, because the topic stays in service while its stor
 HAND_OVER_S: Final = 15.0
 DRAIN_S: Final = 10.0
 AGAIN_S: Final = 0.5  # pause before a step that must succeed is tried again
+FAULTS: Final = 3  # unexpected exceptions after which a move ends where it is
 
 
 class MoveExecutor(ABC):
-    """Executes moves. A subclass knows how to reach the brokers, and how to change the registry."""
+    """Executes moves, at most ``executors`` at once.
+
+    A subclass knows how to reach the brokers, and how to change the registry.
+    """
+
+    def __init__(self, executors: int) -> None:
+        self._turn = asyncio.Semaphore(executors)
+        self._moves: dict[Key, Move] = {}  # under way
 
     @abstractmethod
     async def _order(self, broker: str, order: AgentRequest[Any], limit_s: float, lost: Event) -> Event:
@@ -64,12 +75,31 @@ class MoveExecutor(ABC):
     async def _activate(self, move: Move) -> Event: ...
 
     @abstractmethod
-    async def _reached(self, move: Move, before: Phase) -> None:
-        """The move has advanced from the phase ``before``; its instructions are not carried out yet."""
+    async def _record(self, move: Move) -> None:
+        """The move has reached its phase; the instructions are not carried out yet."""
 
     @abstractmethod
-    async def _ended(self, move: Move) -> None:
-        """The move is over."""
+    async def _given_up(self, move: Move, reason: str) -> bool:
+        """End a move that fails again and again; False if it must go on."""
+
+    async def _run(self, move: Move, event: Event) -> None:
+        faults = 0
+        while not move.phase.over:
+            try:
+                async with self._turn:
+                    move, event = await self._steps(move, event)
+            except Exception as error:  # a fault of this process
+                log.exception("move %s failed while %s", move, move.phase)
+                faults += 1
+                current = self._moves.get(move.key)
+                if current is None or current.id != move.id:
+                    return  # the move was over
+                move = current
+                event = Refused(f"it failed while {move.phase}: {type(error).__name__} {error}")
+                if (move.phase.over or faults >= FAULTS) and await self._given_up(move, event.reason):
+                    return
+            if not move.phase.over:  # gives its turn to other moves while a process is unreachable
+                await asyncio.sleep(AGAIN_S)
 
     async def _steps(self, move: Move, event: Event) -> tuple[Move, Event]:
         """Carry out steps until the move is over or a process that it needs is unreachable."""
@@ -77,11 +107,14 @@ class MoveExecutor(ABC):
             while True:
                 before = move.phase
                 move, instructions = advance(move, event)
-                await self._reached(move, before)
+                self._moves[move.key] = move
+                if move.phase != before and not move.phase.over:
+                    await self._record(move)
                 for instruction in instructions:
                     event = await self._perform(move, instruction)
-                if move.phase.over:
-                    await self._ended(move)
+                if move.phase.over:  # recorded last, because an observer may then order the next move
+                    self._moves.pop(move.key, None)
+                    await self._record(move)
                     return move, event
                 if not isinstance(event, Succeeded) and move.phase in (Phase.ROLLING_BACK, Phase.ACTIVATING):
                     return move, event
