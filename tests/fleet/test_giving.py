@@ -306,6 +306,7 @@ def test_a_target_with_the_state_waits_for_the_decision(server, tmp_path):
         (lambda a: a.registry.apply(CAM, Topic("cam", "b3"), 6), "'b2' has missed a change of topic 'cam'"),
         (lambda a: a.registry.apply(cordon_entry("b1"), CordonEntry("", 0.0), 6), "broker 'b1' is cordoned"),
         (lambda a: a.hosting.moving.add("cam"), "topic 'cam' is moving already"),
+        (lambda a: a.peer_moves.moving.add("cam"), "topic 'cam' is moving already"),
         (
             lambda a: setattr(a, "report", BrokerReport("b1", 0.0, 2.0, 1.0, topics={"x": TopicReport(busy_s=1.8)})),
             "broker 'b1' takes no topic with a processor: it uses 1.9 of its 2 cores",
@@ -363,6 +364,21 @@ def test_a_second_offer_does_not_use_the_state_of_the_first_one(server, tmp_path
             agent.hosting.offers.clear()
             with pytest.raises(Moving, match="'b1' processes topic 'cam' still"):
                 await agent.hosting.offer(order, (5, 0))
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_another_move_leaves_an_offer(server, tmp_path):
+    """The keeper has ordered a move to this broker, which the giver refuses."""
+
+    async def scenario():
+        async with agent_of(server, tmp_path, at="b2", **WORKED) as (agent, _):
+            await agent.hosting.offer(PrepareTopic("m", Topic("cam", "b2", **WORKED), "b2"), (5, 0))
+            await agent.hosting.retire(RetireTopic("cam", "b1", "of the keeper"))
+            assert (list(agent.hosting.hosts), list(agent.hosting.offers)) == (["cam"], ["cam"])
+
+            await agent.hosting.retire(RetireTopic("cam", "b1", "m"))
+            assert (agent.hosting.hosts, agent.hosting.offers) == ({}, {})
 
     asyncio.run(scenario())
 

@@ -24,7 +24,7 @@ from trimtab.fleet.protocol.admin_verbs import (
     SetTopic,
     UncordonBroker,
 )
-from trimtab.fleet.protocol.agent_verbs import CloseLink, GiveTopic, OpenLink, Ping, ReleaseTopic, ResumeTopic
+from trimtab.fleet.protocol.agent_verbs import GiveTopic, Ping, ReleaseTopic, ResumeTopic
 from trimtab.fleet.protocol.entries import Change
 from trimtab.fleet.protocol.registry import topic_entry
 from trimtab.fleet.site.credentials import REPLICA_FILE
@@ -40,15 +40,6 @@ class Fleet(RunningFleet):
 
     async def lose_hub(self):
         """Kill the keeper and the hub's server; they are not started again."""
-        for broker in self.brokers:  # from then on, an agent goes by the brokers that the hub named last
-            async with self.over(broker) as ask:
-
-                async def complete(broker=broker, ask=ask):
-                    peers = (await ask(broker, OpenLink("nobody", "nothing", "sub"))).peers
-                    return set(self.brokers) <= set(peers)
-
-                await until(complete)
-                await ask(broker, CloseLink("nobody", "nothing"))
         hub = [self.child("keeper"), self.child("hub")]
         await asyncio.to_thread(self.do, self.launch.supervisor.kill(hub))
 

@@ -189,8 +189,11 @@ class Agent:
             self.registry.revision = newest if replica.revision is None else replica.revision
 
     def peers(self) -> list[str]:
-        """Servers that must know of a new subscription before the old one may end."""
-        return [*self.alive, *([names.HUB] if self.hub_is_there() else [])]
+        """Servers that must know of a new subscription before the old one may end.
+
+        While the hub is away, all brokers count: one that it could not reach at last may be alive.
+        """
+        return [*self.alive, names.HUB] if self.hub_is_there() else sorted({*self.alive, *self.registry.brokers()})
 
     def hub_is_there(self) -> bool:
         return time.monotonic() - self._hub_seen < 3 * PERIOD_S

@@ -314,6 +314,8 @@ class Hosting:
         topic = self._registry.find_topic(name)
         if topic is not None and topic.broker == self._broker and order.target != self._broker:
             return Done()  # by the registry it belongs here
+        if name in self.offers and order.move not in ("", self.offers[name].move):
+            return Done()  # it was prepared for another move too
         self._parts.pop(name, None)
         self._prepared.pop(name, None)
         self.offers.pop(name, None)

@@ -218,7 +218,7 @@ class PeerMoves(MoveExecutor):
             raise BadInput(f"'{offer.source}' cannot give away '{name}'")
         if agent.registry.version(name) > offer.topic.version:
             raise BadInput(f"'{offer.source}' has missed a change of topic '{topic.name}'")
-        if topic.name in agent.hosting.moving:
+        if topic.name in agent.hosting.moving or topic.name in self.moving:
             raise Moving(f"topic '{topic.name}' is moving already; wait until that is over")
         if agent.broker in agent.registry.cordons():
             raise BadInput(f"broker '{agent.broker}' is cordoned, so nothing is placed there")

@@ -223,6 +223,7 @@ class RetireTopic(AgentRequest[Done]):
     verb = "retire"
     topic: str
     target: str = ""
+    move: str = ""
 
 
 class ResumeTopic(AgentRequest[Done]):

@@ -136,11 +136,13 @@ class MoveExecutor(ABC):
                 return await self._order(move.source, DrainLinks(move.key, DRAIN_S), DRAIN_S + 5, SourceSilent())
             case Retire():
                 if move.whole:
-                    await self._order(move.source, RetireTopic(move.topic, move.target), PREPARE_S, SourceSilent())
+                    retire = RetireTopic(move.topic, move.target, move.id)
+                    await self._order(move.source, retire, PREPARE_S, SourceSilent())
                 return Succeeded()
             case Undo():
                 if move.whole:  # first, so that two processors never run at once
-                    await self._order(move.target, RetireTopic(move.topic, move.target), PREPARE_S, TargetLost())
+                    retire = RetireTopic(move.topic, move.target, move.id)
+                    await self._order(move.target, retire, PREPARE_S, TargetLost())
                 if move.stateful:
                     undone = await self._order(move.source, ResumeTopic(move.topic), HAND_OVER_S, SourceSilent())
                     if not isinstance(undone, Succeeded):
