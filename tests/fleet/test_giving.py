@@ -19,6 +19,8 @@ from trimtab.fleet.protocol import move_executor as executor_module
 from trimtab.fleet.protocol.agent_verbs import (
     AcceptTopic,
     OfferTopic,
+    Ping,
+    Pong,
     PrepareTopic,
     ReleaseTopic,
     ResumeTopic,
@@ -132,6 +134,86 @@ def test_a_later_change_of_the_keeper_ends_the_wait_for_a_target_that_is_gone(se
             agent.registry.apply(CAM, Topic("cam", "b3"), 6)
             await giving
             assert agent.registry.version(CAM) == (6, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_that_takes_too_long_ends_the_gift(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "HAND_OVER_S", 0.2)
+    slow = {"processor": "burn?ms=1500", "limit_ms": 60_000}
+
+    async def scenario():
+        async with agent_of(server, tmp_path, **slow) as (agent, connection):
+            await Target(connection, agent).serve(OfferTopic, RetireTopic)
+            done = []
+
+            async def heard(message):
+                done.append(message.data)
+
+            await connection.subscribe(subjects.deliver("cam"), cb=heard)
+            for number in (b"1", b"2"):
+                await connection.publish(subjects.work("cam"), number)
+            await until(lambda: agent.hosting.hosts["cam"]._processor.backlog == 2)
+            with pytest.raises(BadInput, match=r"'b1' has not handed over topic 'cam' within 0\.2 s"):
+                await agent.peer_moves.give("cam", "b2")
+            assert agent.hosting.hosts["cam"].live
+            await connection.publish(subjects.work("cam"), b"3")
+            await until(lambda: done == [b"1", b"2", b"3"])
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("answer", "handed_over", "dropped"),
+    [
+        ({"cam": True}, True, True),  # the giver serves the topic, so the move has failed
+        ({"cam": False}, False, False),  # the move is under way
+        ({}, True, False),  # the giver was started again, and may have decided
+        ({}, False, True),
+        (None, True, False),
+        (None, False, True),
+    ],
+)
+def test_an_offer_without_a_decision_is_dropped_unless_it_may_have_the_only_state(
+    server, tmp_path, answer, handed_over, dropped
+):
+    async def scenario():
+        async with agent_of(server, tmp_path, at="b2", **WORKED) as (agent, connection):
+            if answer is not None:
+
+                async def pong(_):
+                    return Pong("b2", 1, answer)
+
+                await wire.serve(connection, [Ping.answered_by(pong)], broker="b2")
+                await settled(connection)
+            await agent.hosting.offer(PrepareTopic("m", Topic("cam", "b2", **WORKED), "b2"), (5, 0))
+            offer = agent.hosting.offers["cam"]
+            offer.handed_over = handed_over
+            assert not await agent.peer_moves._is_void("cam", offer)  # ordered lately
+            agent.hosting.settled("cam")
+            assert await agent.peer_moves._is_void("cam", offer) == dropped
+
+            agent.registry.apply(CAM, Topic("cam", "b1", **WORKED), 6)
+            assert not await agent.peer_moves._is_void("cam", offer)  # it is served here in a moment
+            agent.registry.apply(CAM, Topic("cam", "b3", **WORKED), 7)
+            assert await agent.peer_moves._is_void("cam", offer)
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_that_the_keeper_leaves_here_is_served_here(server, tmp_path):
+    """The keeper has changed its bound while the giver decided."""
+
+    async def scenario():
+        async with agent_of(server, tmp_path, **WORKED) as (agent, connection):
+            await Target(connection, agent).serve(OfferTopic, TakeState)
+            giving = asyncio.create_task(agent.peer_moves.give("cam", "b2"))
+            await until(lambda: on_disk(agent) is not None)
+
+            agent.registry.apply(CAM, Topic("cam", "b1", latency_ms=5.0, **WORKED), 6)
+            with pytest.raises(BadInput, match="topic 'cam' stays at 'b1': the hub has changed its entry meanwhile"):
+                await giving
+            assert agent.hosting.hosts["cam"].live
 
     asyncio.run(scenario())
 
@@ -292,8 +374,16 @@ def test_a_target_with_the_state_waits_for_the_decision(server, tmp_path):
             assert on_disk(agent).version == agent.registry.version(CAM) == (5, 1)
 
             agent.registry.apply(CAM, Topic("cam", "b2", **WORKED), 6)
-            await ask(AcceptTopic(current(5, 1, "b1", **WORKED)))  # too late: the keeper has placed it elsewhere
+            announced = []
+
+            async def heard(message):
+                announced.append(coding.decode(message.data, Change).version)
+
+            await connection.subscribe(subjects.change(CAM), cb=heard)
+            with pytest.raises(BadInput, match="'b1' has a later change of topic 'cam'"):
+                await ask(AcceptTopic(current(5, 1, "b1", **WORKED)))  # the keeper has placed it elsewhere
             assert agent.registry.version(CAM) == (6, 0)
+            await until(lambda: announced == [(6, 0)])
             with pytest.raises(BadInput, match=r"'topic\.cam' was not given to 'b1'"):
                 await ask(AcceptTopic(current(7, 1, "b2", **WORKED)))
 
@@ -412,3 +502,27 @@ def test_an_agent_announces_what_it_was_given_and_what_it_gave(server, tmp_path,
             await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(scenario())
+
+
+# The replica.
+
+
+@pytest.mark.parametrize(("complete", "revision"), [(7, 7), (None, 9)])
+def test_a_replica_on_disk_knows_terms_and_up_to_where_it_is_complete(tmp_path, complete, revision):
+    """A change that came over the mesh is stored too, although the ones before it may be missing."""
+    changes = [current(7), current(7, 2, "b3"), Change.of(broker_entry("b2"), ABOUT, 9)]
+    (tmp_path / "replica.json").write_bytes(coding.to_json(Replica(changes, complete)))
+    agent = Agent("b1", None, [], ABOUT, tmp_path / "replica.json")
+    agent._load_replica()
+
+    assert (agent.registry.revision, agent.registry.version(CAM)) == (revision, (7, 2))
+    assert agent.registry.interim() == [current(7, 2, "b3")]
+
+
+def test_without_the_hub_a_probe_waits_for_all_brokers(tmp_path):
+    agent = Agent("b1", None, [], ABOUT, tmp_path / "replica.json")
+    agent.registry.apply(broker_entry("b2"), ABOUT, 1)
+
+    assert agent.peers() == ["b1", "b2"]
+    agent._hub_seen = time.monotonic()
+    assert agent.peers() == ["b1", "hub"]

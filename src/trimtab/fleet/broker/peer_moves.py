@@ -129,12 +129,22 @@ class PeerMoves(MoveExecutor):
         name = move.topic
         try:
             await self._run(move, Started())
-            return None if name in self._decided else self._failures.get(name) or BadInput("it failed; see the log")
+            if name not in self._decided:
+                return self._failures.get(name) or BadInput(f"topic '{name}' stays at '{move.source}': see its log")
         finally:
             self.moving.discard(name)
             self._decided.pop(name, None)
             self._failures.pop(name, None)
             self._moves.pop(move.key, None)
+        topic = self._agent.registry.find_topic(name)
+        if topic is None or topic.broker != move.source:
+            return None
+        await self._serve_again(name)
+        return BadInput(f"topic '{name}' stays at '{move.source}': the hub has changed its entry meanwhile")
+
+    async def _serve_again(self, topic: str) -> None:
+        with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, OSError, TimeoutError):
+            await self._agent.hosting.serve_again(ResumeTopic(topic))
 
     # The executor of a move from here.
 
@@ -146,21 +156,21 @@ class PeerMoves(MoveExecutor):
     async def _given_up(self, move: Move, reason: str) -> bool:
         if move.topic in self._decided:
             return False
-        with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, OSError, TimeoutError):
-            await self._agent.hosting.serve_again(ResumeTopic(move.topic))
+        await self._serve_again(move.topic)
         return True
 
     async def _prepare(self, move: Move) -> Event:
-        name = topic_entry(move.topic)
-        revision, term = self._agent.registry.version(name)
-        current = Change.of(name, self._agent.registry.topic(move.topic), revision, term)
-        offer = OfferTopic(move.id, current, move.source)
+        offer = OfferTopic(move.id, self._agent.registry.change(topic_entry(move.topic)), move.source)
         asking = wire.ask(self._agent.connection, offer, PREPARE_S, broker=move.target)
         return await self._attempt(asking, TargetLost(), move.topic)
 
     async def _hand_over(self, move: Move) -> Event:
         order = ReleaseTopic(move.id, move.topic, move.target)
-        return await self._attempt(self._agent.hosting.hand_over(order), TargetLost(), move.topic)
+        work = tasks.within(HAND_OVER_S, self._agent.hosting.hand_over(order))
+        try:
+            return await self._attempt(work, TargetLost(), move.topic)
+        except TimeoutError:
+            return Refused(f"'{move.source}' has not handed over topic '{move.topic}' within {HAND_OVER_S:g} s")
 
     async def _switch(self, move: Move, to: str) -> Event:
         """Decide the move. There is nothing to switch back, because a move that is decided is not rolled back."""
@@ -244,15 +254,17 @@ class PeerMoves(MoveExecutor):
         return ""
 
     async def _accepted(self, order: AcceptTopic) -> Done:
-        """Serve a topic that was given to this broker. An order that comes again, or late, changes nothing."""
+        """Serve a topic that was given to this broker. An order that comes again changes nothing."""
         agent, change, topic = self._agent, order.topic, order.topic.entry()
         if not isinstance(topic, Topic) or topic.broker != agent.broker:
             raise BadInput(f"'{change.name}' was not given to '{agent.broker}'")
         agent.keep(change)
-        if self._is_newest(change):
-            await agent.hosting.settle()
-            agent.hosting.settled(topic.name)
-            await self._announce(change)
+        if not self._is_newest(change):
+            await self._announce(agent.registry.change(change.name))  # the giver has missed it
+            raise BadInput(f"'{agent.broker}' has a later change of topic '{topic.name}'")
+        await agent.hosting.settle()
+        agent.hosting.settled(topic.name)
+        await self._announce(change)
         return Done()
 
     # Repair.
@@ -308,10 +320,11 @@ class PeerMoves(MoveExecutor):
     async def _is_void(self, topic: str, offer: Offer) -> bool:
         """Whether an offer will not be followed by the topic. A state that may be the only one is kept."""
         registry, hosting = self._agent.registry, self._agent.hosting
-        if hosting.ordered_lately(topic):
+        entry = registry.find_topic(topic)
+        if hosting.ordered_lately(topic) or (entry is not None and entry.broker == self._agent.broker):
             return False
         if registry.version(topic_entry(topic)) > offer.version:
-            return True  # placed here, the topic would be no offer any more
+            return True
         try:
             pong = await wire.ask(self._agent.connection, Ping(), ANSWER_S, broker=offer.giver)
         except (BadInput, Unreachable):

@@ -188,14 +188,15 @@ class Registry(Routing):
         if revision >= self._newest:
             return []
         news = sorted((at, name) for name, (at, _) in self._entries.items() if at > revision)
-        return [self._change(name) for _, name in news[:most]]
+        return [self.change(name) for _, name in news[:most]]
 
     def interim(self, broker: str = "", most: int = 1_000_000) -> list[Change]:
         """Interim changes that the keeper has not confirmed, those that place a topic at ``broker`` first."""
-        changes = [self._change(name) for name in sorted(self._terms)]
+        changes = [self.change(name) for name in sorted(self._terms)]
         return sorted(changes, key=lambda change: _placed_at(self.get(change.name)) != broker)[:most]
 
-    def _change(self, name: str) -> Change:
+    def change(self, name: str) -> Change:
+        """The last change of an entry that there is, or was."""
         revision, entry = self._entries[name]
         return Change.of(name, entry, revision, self._terms.get(name, 0))
 
