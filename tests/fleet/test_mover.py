@@ -14,6 +14,7 @@ from helpers.waiting import until
 from trimtab.errors import Unreachable
 from trimtab.fleet.hub import mover as mover_module
 from trimtab.fleet.operator import Operator
+from trimtab.fleet.protocol import move_executor as executor_module
 from trimtab.fleet.protocol.admin_verbs import ListMoves, MoveRecords
 from trimtab.fleet.protocol.entries import Topic
 from trimtab.fleet.protocol.registry import topic_entry
@@ -139,7 +140,7 @@ class Faulty(KeyError):
 
 async def broken(monkeypatch, topic, phases, seconds=0.5):
     """Run a move of a topic in which every instruction of these phases fails unexpectedly."""
-    monkeypatch.setattr(mover_module, "AGAIN_S", 0.0)
+    monkeypatch.setattr(executor_module, "AGAIN_S", 0.0)
     keeper = keeper_of("b1", "b2")
     await keeper.write(topic_entry(topic.name), topic)
     mover = keeper.mover
@@ -196,7 +197,7 @@ def test_stored_messages_that_are_not_all_at_the_target_are_not_given_up(monkeyp
 
 @pytest.mark.parametrize("phase", [Phase.PREPARING, Phase.HANDING_OVER, Phase.SWITCHING, Phase.ROLLING_BACK])
 def test_a_move_whose_source_and_target_are_dead_ends_and_its_key_can_be_placed_elsewhere(monkeypatch, phase):
-    monkeypatch.setattr(mover_module, "AGAIN_S", 0.0)
+    monkeypatch.setattr(executor_module, "AGAIN_S", 0.0)
 
     async def scenario():
         keeper = keeper_of("b3", away=("b1", "b2"))

@@ -19,7 +19,7 @@ from trimtab.fleet.protocol.entries import (
     read_entry,
     write_entry,
 )
-from trimtab.fleet.protocol.registry import Registry, check_target, entry_key, entry_name
+from trimtab.fleet.protocol.registry import Registry, check_target, entry_key, entry_name, topic_entry
 from trimtab.model.key import Key
 
 
@@ -243,6 +243,58 @@ def test_changes_are_given_page_by_page_oldest_first():
     assert [each.revision for each in found.since(2, most=2)] == [3, 4]
     assert [each.revision for each in found.since(4, most=2)] == [5]
     assert found.since(5) == []
+
+
+def test_an_interim_change_counts_until_the_keeper_changes_the_entry():
+    found = Registry()
+    found.apply("topic.cam", Topic("cam", "b1"), 5)
+
+    assert found.apply("topic.cam", Topic("cam", "b3"), 5, term=2, in_order=False)
+    assert not found.apply("topic.cam", Topic("cam", "b2"), 5, term=1, in_order=False)
+    assert not found.apply("topic.cam", Topic("cam", "b1"), 5)
+    assert (found.topic("cam").broker, found.version("topic.cam"), found.revision) == ("b3", (5, 2), 5)
+    assert found.interim() == found.since(4) == [Change.of("topic.cam", Topic("cam", "b3"), 5, 2)]
+
+    assert not found.apply("topic.cam", Topic("cam", "b3"), 6)
+    assert (found.version("topic.cam"), found.interim()) == ((6, 0), [])
+
+
+def test_interim_changes_of_the_own_broker_come_first():
+    found = Registry()
+    for name, broker in (("a", "b1"), ("b", "b2"), ("c", "b1"), ("d", "b2")):
+        found.apply(f"topic.{name}", Topic(name, broker), 1, term=1)
+
+    assert [change.name[-1] for change in found.interim("b2", most=3)] == ["b", "d", "a"]
+
+
+versions = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(1, 3), st.integers(0, 3), st.booleans()),
+    max_size=30,
+    unique_by=lambda one: one[:3],
+)
+
+
+@given(versions=versions, data=st.data())
+def test_replicas_agree_in_whatever_order_they_hear_of_interim_changes(versions, data):
+    """Also if a change comes several times. Only the keeper deletes a topic, and a page of changes is all of them."""
+    told = []
+    for number, (name, revision, term, deleted) in enumerate(versions):
+        entry = None if deleted and not term else Topic(name, f"b{number}")
+        told.append((topic_entry(name), entry, revision, term))
+    here, there = Registry(), Registry()
+
+    for name, entry, revision, term in told:
+        here.apply(name, entry, revision, term=term, in_order=not term)
+    for at in data.draw(st.permutations(list(range(len(told))) * 2)):
+        name, entry, revision, term = told[at]
+        change = coding.decode(coding.encode(Change.of(name, entry, revision, term)), Change)
+        there.apply(change.name, change.entry(), change.revision, term=change.term, in_order=not change.term)
+
+    assert (here.topics(), here.interim(), here.revision) == (there.topics(), there.interim(), there.revision)
+    assert here.since(0) == there.since(0)
+    assert +here.count == +there.count
+    for name in {name for name, *_ in told}:
+        assert here.version(name) == max((revision, term) for other, _, revision, term in told if other == name)
 
 
 changes = st.lists(st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 3))), max_size=30)

@@ -35,7 +35,8 @@ STATEFUL = Move("m2", Key("topic", "cam.7", ""), "b1", "b2", stateful=True)
 DURABLE = Move("m3", Key("topic", "cam.7", ""), "b1", "b2", stateful=True, durable=True)
 CLIENT = Move("m4", Key("client", "", "taxi"), "b1", "b2")
 LINK = Move("m5", Key("link", "cam.7", "taxi"), "b1", "b2")
-KINDS = {"plain": PLAIN, "stateful": STATEFUL, "durable": DURABLE, "client": CLIENT, "link": LINK}
+INTERIM = Move("m6", Key("topic", "cam.7", ""), "b1", "b2", stateful=True, interim=True)
+KINDS = {"plain": PLAIN, "stateful": STATEFUL, "durable": DURABLE, "client": CLIENT, "link": LINK, "interim": INTERIM}
 kinds = pytest.mark.parametrize("move", KINDS.values(), ids=KINDS.keys())
 
 FAILURES = (Refused("no room"), SourceSilent(), SourceLost(), TargetLost())
@@ -83,6 +84,17 @@ def test_what_has_no_state_is_prepared_switched_and_drained(move):
 
 def test_a_topic_with_a_state_hands_it_over_before_the_switch():
     assert happily(STATEFUL) == [PREPARING, HANDING_OVER, SWITCHING, DRAINING, DONE]
+
+
+def test_a_move_without_the_hub_is_activated_after_the_switch():
+    told = story(INTERIM, Started(), Succeeded(), Succeeded(), Succeeded(), TargetLost(), Succeeded(), Succeeded())
+
+    assert told[3:] == [
+        (Phase.ACTIVATING, [Activate()]),
+        (Phase.ACTIVATING, [Activate()]),
+        (Phase.DRAINING, [Drain()]),
+        (Phase.DONE, [Retire()]),
+    ]
 
 
 def test_a_topic_with_stored_messages_is_activated_after_the_switch():
@@ -277,7 +289,7 @@ def test_what_is_over_stays_over(steps):
 def test_a_durable_topic_is_never_rolled_back_once_it_is_switched(steps):
     switched = done(steps, Switch("b2"))
 
-    if steps[0].before.durable and switched is not None:
+    if (steps[0].before.durable or steps[0].before.interim) and switched is not None:
         assert {step.after.phase for step in steps[switched:]} <= {Phase.ACTIVATING, Phase.DRAINING, Phase.DONE}
 
 
@@ -305,10 +317,11 @@ def test_instructions_come_in_the_order_that_loses_nothing(steps):
                     assert handed_over or step.after.takeover
                     assert done(so_far, Prepare()) is not None
                 case Activate():
-                    assert move.durable or step.after.takeover
+                    assert move.durable or move.interim or step.after.takeover
                     assert done(so_far, Switch("b2")) is not None
                 case Drain():
-                    assert done(so_far, Activate() if move.durable else Switch("b2")) is not None
+                    activated = move.durable or move.interim
+                    assert done(so_far, Activate() if activated else Switch("b2")) is not None
                     assert done(so_far, Activate()) is not None or not step.after.takeover
                 case Retire():
                     assert step.after.phase is Phase.DONE

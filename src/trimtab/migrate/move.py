@@ -9,7 +9,7 @@
 | PREPARING | the target loads the processor, copies stored messages, and subscribes | the target drops its copy |
 | HANDING_OVER | the source stops and gives its state to the target (topics with state) | the source goes on |
 | SWITCHING | the registry's route changes, at one moment | the source goes on |
-| ACTIVATING | the target opens for stored messages, or processes if the source is dead | repeated until it answers |
+| ACTIVATING | the target opens for stored messages, or processes (source dead, hub away) | repeated until it answers |
 | DRAINING | clients open the new route, catch up, leave the old one | a lost client follows when it is back |
 
 A source that dies before SWITCHING does not stop the move, unless it stores the topic's messages: the target goes on
@@ -63,6 +63,7 @@ class Move:
     takeover: bool = False  # the source is dead, and a topic with a processor starts at the target with empty state
     phase: Phase = Phase.PLANNED
     reason: str = ""  # why it was rolled back, or why it ended early
+    interim: bool = False  # made by the source without the hub; the target serves only once it knows of the switch
 
     @property
     def unit(self) -> Unit:
@@ -193,7 +194,7 @@ def advance(move: Move, event: Event) -> tuple[Move, list[Instruction]]:
         case Phase.HANDING_OVER, Succeeded():
             return _in(move, Phase.SWITCHING), [Switch(move.target)]
         case Phase.SWITCHING, Succeeded():
-            if move.durable or move.takeover:
+            if move.durable or move.takeover or move.interim:
                 return _in(move, Phase.ACTIVATING), [Activate()]
             return _in(move, Phase.DRAINING), [Drain()]
         case Phase.ACTIVATING, Succeeded():

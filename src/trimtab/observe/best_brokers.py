@@ -46,6 +46,18 @@ class AtBrokers(msgspec.Struct, frozen=True):
     brokers: dict[str, tuple[float, int]]  # worst case in ms, and violating pairs; without brokers of unknown latency
     at: float = 0.0  # time of arrival at the controller, seconds since 1970
 
+    @property
+    def worst_ms(self) -> float:
+        """At the topic's broker."""
+        return self.brokers[self.broker][0]
+
+    def better(self) -> list[str]:
+        """Brokers that are better by enough to be worth a move, the best first: fewer violating pairs, or as many and a
+        smaller worst case."""
+        most = (self.violating, self.worst_ms - gain_needed(self.worst_ms))
+        ranked = sorted(((late, worst), name) for name, (worst, late) in self.brokers.items())
+        return [name for rank, name in ranked if rank < most and name != self.broker]
+
 
 class Pairs:
     """The publishers and the subscribers of a topic, each with the latency to every broker. A missing side counts as
@@ -79,19 +91,15 @@ def gain_needed(worst_ms: float) -> float:
 
 def missed(pairs: Pairs, bound_ms: float, home: int, brokers: Sequence[str]) -> AtBrokers | None:
     """The latencies of a topic at all brokers if its bound is missed at ``home`` and another broker is better."""
-    if not pairs.located or home < 0 or pairs.worst_ms[home] <= bound_ms:
+    if not pairs.located or home < 0 or not bound_ms < pairs.worst_ms[home] < math.inf:
         return None
-    late = [pairs.late(row, bound_ms) for row in range(len(brokers))]
-    violating, enough = pairs.late_by_more(home, bound_ms), pairs.worst_ms[home] - gain_needed(pairs.worst_ms[home])
-    better = any(
-        late[row] < violating or (late[row] == violating and pairs.worst_ms[row] < enough)
-        for row in range(len(brokers))
-    )
-    if not better:
-        return None
-    columns = zip(brokers, pairs.worst_ms, late, strict=True)
-    known = {name: (round(worst, DIGITS), count) for name, worst, count in columns if math.isfinite(worst)}
-    return AtBrokers(brokers[home], violating, known)
+    known = {
+        name: (round(worst, DIGITS), pairs.late(row, bound_ms))
+        for row, (name, worst) in enumerate(zip(brokers, pairs.worst_ms, strict=True))
+        if math.isfinite(worst)
+    }
+    miss = AtBrokers(brokers[home], pairs.late_by_more(home, bound_ms), known)
+    return miss if miss.better() else None
 
 
 def summarise(pairs: Pairs, bound_ms: float, home: int, brokers: Sequence[str]) -> BestBrokers:

@@ -27,6 +27,7 @@ from trimtab.fleet.broker.following import Following
 from trimtab.fleet.broker.hosting import Hosting
 from trimtab.fleet.broker.links import Links
 from trimtab.fleet.broker.network import NetworkSettings
+from trimtab.fleet.broker.peer_moves import PeerMoves
 from trimtab.fleet.broker.positions import ClientPositions
 from trimtab.fleet.broker.probing import Probing
 from trimtab.fleet.broker.summaries import TopicSummaries
@@ -38,7 +39,7 @@ from trimtab.fleet.protocol.hub_verbs import Sync
 from trimtab.fleet.protocol.registry import Registry, broker_entry, coordinate_entry, entry_key
 from trimtab.fleet.protocol.request import Done
 from trimtab.fleet.site.credentials import REPLICA_FILE, read_secret, write_private
-from trimtab.observe.report import TopicReport
+from trimtab.observe.report import BrokerReport, TopicReport
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as Nats
@@ -49,6 +50,8 @@ PERIOD_S: Final = 1.0
 LINKS_S: Final = 1.9  # interval of reports that list clients and their links
 LOCATED_S: Final = 4.9  # interval of reports with the clients' positions and the latencies of topics
 TICK_S: Final = 0.1
+EVERYTHING: Final = 10_000_000  # more changes than there are
+INTERIM: Final = 100  # most interim changes in one sync
 SETTLE_S: Final = 1.5  # time after a start until all clients have reported
 
 
@@ -56,6 +59,7 @@ class Replica(msgspec.Struct):
     """The registry as an agent keeps it on disk."""
 
     changes: list[Change]
+    revision: int | None = None  # up to which it is complete; None: up to its newest change
 
 
 class Agent:
@@ -73,13 +77,13 @@ class Agent:
         self._summaries = TopicSummaries(broker, self.registry, self.links, self.positions)
         self.hosting = Hosting(broker, connection, self.registry, self._heard_everywhere)
         self.clients = ClientService(self)
+        self.peer_moves = PeerMoves(self)
+        self.about = about
+        self.report: BrokerReport | None = None  # the newest one
         self.alive: list[str] = [broker]
         self.probing = Probing(broker, connection, network or NetworkSettings(), lambda: self.alive)
-        self._stock: dict[str, int] = {}  # topic -> subscriptions of plain NATS and MQTT clients
-        self.following = Following(
-            connection, self._summaries, self.links, self.positions, lambda: self.alive, lambda: self._stock
-        )
-        self._about = about
+        self.stock: dict[str, int] = {}  # topic -> subscriptions of plain NATS and MQTT clients
+        self.following = Following(self, self._summaries)
         self._replica = replica
         self._telemetry = Telemetry(servers)
         self._hub_seen = -1e9
@@ -92,10 +96,12 @@ class Agent:
 
     async def start(self) -> None:
         self._load_replica()
+        self.peer_moves.start()
         own = [
-            Ping.answered_by(self._ping), WelcomeClient.answered_by(self._welcome), DrainLinks.answered_by(self._drain),
+            Ping.answered_by(self._ping), WelcomeClient.answered_by(self._welcome), DrainLinks.answered_by(self.drain),
         ]  # fmt: skip
-        handlers = [*own, *self.hosting.handlers(), *self.probing.handlers(), *self.positions.handlers()]
+        parts = (self.hosting, self.peer_moves, self.probing, self.positions)
+        handlers = [*own, *(handler for part in parts for handler in part.handlers())]
         await wire.serve(self.connection, handlers, broker=self.broker)
         await wire.serve(self.connection, self.clients.handlers(), broker=self.broker, of_clients=True)
         await self.connection.subscribe(subjects.PROBE, cb=self._probe)
@@ -109,10 +115,10 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         try:  # a loop that fails ends the agent, and the supervisor starts it again
-            await tasks.run_until(
-                stop, self._ticks(), self._seconds(), self.following.run(), self.probing.run(), self.probing.publish()
-            )
+            loops = (self.probing.run(), self.probing.publish(), self.peer_moves.run(), self.following.run())
+            await tasks.run_until(stop, self._ticks(), self._seconds(), *loops)
         finally:
+            await self.peer_moves.stop()
             await self.hosting.stop()
 
     # The registry.
@@ -120,7 +126,8 @@ class Agent:
     async def sync(self) -> None:
         """Fetch the registry's changes from the hub, and update the replica on disk."""
         while True:
-            request = Sync(self.broker, self.registry.revision, self._about, self._run)
+            interim = self.registry.interim(self.broker, INTERIM)
+            request = Sync(self.broker, self.registry.revision, self.about, self._run, tuple(interim))
             news = await wire.ask(self.connection, request, 2.0)
             self._hub_seen = time.monotonic()
             self.alive = sorted({*news.alive, self.broker})
@@ -130,9 +137,7 @@ class Agent:
                 await self.hosting.settle()
             if not news.changes or self.registry.revision >= news.revision:
                 break
-        if self._dirty:
-            self._dirty = False
-            write_private(self._replica, coding.to_json(Replica(self.registry.since(0, most=10_000_000))))
+        self._save()
         await self.clients.register_waiting()
 
     async def _changed(self, message: Msg) -> None:
@@ -151,19 +156,47 @@ class Agent:
         """Take over a change. Return whether there is something to do about it."""
         if change.name.startswith(broker_entry("")):
             self.clients.brokers_changed()
-        news = self.registry.apply(change.name, change.entry(), change.revision, in_order=in_order)
+        interim = self.registry.version(change.name)[1] > 0
+        news = self.registry.apply(change.name, change.entry(), change.revision, term=change.term, in_order=in_order)
+        if interim and self.registry.version(change.name) == change.version:
+            self._dirty = True  # also if the keeper has only confirmed the interim change
         # A coordinate changes often and is stored with the next other change: a replica on disk may lack it.
         return news and not change.name.startswith(coordinate_entry(""))
+
+    def learn(self, change: Change) -> None:
+        """Take over a change that another broker has, unless the replica has a newer one."""
+        self._dirty = self._apply(change, in_order=False) or self._dirty
+
+    def keep(self, change: Change) -> None:
+        """Take over an interim change, unless the replica has a newer one. It is on disk first: ``OSError`` if not."""
+        if self.registry.version(change.name) < change.version:
+            self._write([each for each in self.registry.since(0, EVERYTHING) if each.name != change.name] + [change])
+            self._apply(change, in_order=False)
+
+    def _save(self) -> None:
+        if self._dirty:
+            self._dirty = False
+            self._write(self.registry.since(0, EVERYTHING))
+
+    def _write(self, changes: list[Change]) -> None:
+        interim = any(change.term for change in changes)
+        write_private(self._replica, coding.to_json(Replica(changes, self.registry.revision)), sync=interim)
 
     def _load_replica(self) -> None:
         """Load the registry from disk, in case the hub is unreachable."""
         with contextlib.suppress(OSError, BadInput):
-            for change in coding.decode(self._replica.read_bytes(), Replica).changes:
-                self.registry.apply(change.name, change.entry(), change.revision)
+            replica = coding.decode(self._replica.read_bytes(), Replica)
+            newest = max((change.revision for change in replica.changes), default=0)
+            for change in replica.changes:
+                self._apply(change, in_order=False)
+            self.registry.revision = newest if replica.revision is None else replica.revision
 
     def peers(self) -> list[str]:
-        """Servers that must know of a new subscription before the old one may end."""
-        return [*self.alive, *([names.HUB] if self.hub_is_there() else [])]
+        """Servers that must know of a new subscription before the old one may end.
+
+        While the hub is away, all brokers count: one that it could not reach at last may be alive.
+        """
+        return [*self.alive, names.HUB] if self.hub_is_there() else sorted({*self.alive, *self.registry.brokers()})
 
     def hub_is_there(self) -> bool:
         return time.monotonic() - self._hub_seen < 3 * PERIOD_S
@@ -181,7 +214,7 @@ class Agent:
         self.hosting.check()
         return Done()
 
-    async def _drain(self, request: DrainLinks) -> Done:
+    async def drain(self, request: DrainLinks) -> Done:
         await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - self._started)))
         await self.links.gone(lambda topic, client: self.registry.belongs(topic, client, request.key), request.wait_s)
         return Done()
@@ -226,6 +259,8 @@ class Agent:
             if await self._keep_up():
                 with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError):  # tried again
                     await self._sweep()
+            else:
+                self._save()  # what other brokers have changed
             await self._publish_report()
 
     async def _sweep(self) -> None:
@@ -257,8 +292,8 @@ class Agent:
         for name, (publishers, subscribers) in self.links.counts().items():
             counted = fresh.setdefault(name, TopicReport())
             counted.publishers, counted.subscribers = publishers, subscribers
-        report = await self._telemetry.take(self.broker, fresh)
-        self._stock = report.stock_subscriptions or {}
+        self.report = report = await self._telemetry.take(self.broker, fresh)
+        self.stock = report.stock_subscriptions or {}
         report.probes = self.probing.counts
         if report.at >= self._listed_at + LINKS_S:
             self._listed_at = report.at
@@ -269,7 +304,7 @@ class Agent:
             self._located_at = report.at
             self.positions.expire()
             report.positions = self.positions.of(self.links.residents)
-            report.summaries = await self._summaries.take(self.alive, self._stock)
+            report.summaries = await self._summaries.take(self.alive, self.stock)
         with contextlib.suppress(nats.errors.Error):  # the server is unreachable, or the report is too large
             for part in report.parts():
                 data = coding.to_json(part)

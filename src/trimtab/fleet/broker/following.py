@@ -1,7 +1,8 @@
 """Topics follow their clients: a broker tells the controller when the bound of a topic that it hosts is missed.
 
 The controller measures the whole fleet every few seconds, but a client that moves changes the latency of its topics at
-once. The broker of a topic learns of that from the client's next report, and reports the topic directly.
+once. The broker of a topic learns of that from the client's next report, and reports the topic directly. While no
+controller acts on that, because it or the hub is away, the broker gives the topic to a better broker itself.
 """
 
 from __future__ import annotations
@@ -14,16 +15,12 @@ from typing import TYPE_CHECKING, Final
 import nats.errors
 
 from trimtab.errors import BadInput, Unreachable
+from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.admin_verbs import ReportMissed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from nats.aio.client import Client as Nats
-
-    from trimtab.fleet.broker.links import Links
-    from trimtab.fleet.broker.positions import ClientPositions
+    from trimtab.fleet.broker.agent import Agent
     from trimtab.fleet.broker.summaries import TopicSummaries
     from trimtab.observe.best_brokers import AtBrokers
 
@@ -31,50 +28,72 @@ log = logging.getLogger("trimtab.agent")
 PERIOD_S: Final = 0.5
 EVERYTHING_S: Final = 5.0  # interval at which all topics are looked at, since coordinates of brokers change too
 ANSWER_S: Final = 1.0
+ALONE_S: Final = 5.0  # time without a controller that acts after which this broker does; another one may be taking over
+REST_S: Final = 5.0  # time after an attempt to give a topic away, until the next one
 
 
 class Following:
-    """``run`` is a loop that does not end. ``stock`` returns the subscriptions of plain clients here, by topic."""
+    """``run`` is a loop that does not end."""
 
-    def __init__(
-        self, connection: Nats, summaries: TopicSummaries, links: Links, positions: ClientPositions,
-        alive: Callable[[], Collection[str]], stock: Callable[[], Mapping[str, int]],
-    ) -> None:  # fmt: skip
+    def __init__(self, agent: Agent, summaries: TopicSummaries) -> None:
         self.missed: dict[str, AtBrokers] = {}  # topics that another broker would serve better, at the last look
-        self._connection = connection
+        self._agent = agent
         self._summaries = summaries
-        self._links = links
-        self._positions = positions
-        self._alive = alive
-        self._stock = stock
+        self._alone_since: float | None = None  # since when no controller acts on reports
+        self._tried: dict[str, float] = {}  # topic -> time of the last attempt to give it away
+        self._giving = tasks.Background("a topic that follows its clients", log)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         everything_at = loop.time()
-        while True:
-            await asyncio.sleep(PERIOD_S)
-            everything = loop.time() >= everything_at
-            if everything:
-                everything_at = loop.time() + EVERYTHING_S
-            await self.look(everything=everything)
-            if self.missed:
-                await self._report()
+        try:
+            while True:
+                await asyncio.sleep(PERIOD_S)
+                everything = loop.time() >= everything_at
+                if everything:
+                    everything_at = loop.time() + EVERYTHING_S
+                await self.look(everything=everything)
+                if self.missed and await self._is_alone(loop.time()):
+                    self._give(loop.time())
+        finally:
+            await self._giving.end()
 
     async def look(self, *, everything: bool = False) -> None:
         """Find missed bounds among the topics whose clients have moved, and those that were missed before."""
-        moved = self._positions.take_moved()
-        topics = None if everything else self.missed.keys() | self._links.topics_of(moved)
+        agent = self._agent
+        moved = agent.positions.take_moved()
+        topics = None if everything else self.missed.keys() | agent.links.topics_of(moved)
         if topics is None or topics:
-            found = await self._summaries.missed(topics, self._alive(), self._stock())
+            found = await self._summaries.missed(topics, agent.alive, agent.stock)
             for topic in found.keys() - self.missed.keys():
-                log.info("topic %s: %g ms at %s", topic, *_at_home(found[topic]))
+                miss = found[topic]
+                log.info("topic %s takes %g ms through the network at %s", topic, miss.worst_ms, miss.broker)
             self.missed = found
 
-    async def _report(self) -> None:
-        # Without a controller there is no answer; the next report is due soon.
+    async def _is_alone(self, now: float) -> bool:
+        """Report the missed bounds. Returns whether this broker has to act itself."""
+        agent, acts = self._agent, False
+        if not agent.hub_is_there():
+            return True
         with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError, OSError):
-            await wire.ask(self._connection, ReportMissed(self.missed), ANSWER_S)
+            acts = (await wire.ask(agent.connection, ReportMissed(self.missed), ANSWER_S)).acts
+        self._alone_since = None if acts else self._alone_since or now
+        return self._alone_since is not None and now >= self._alone_since + ALONE_S
 
+    def _give(self, now: float) -> None:
+        """Give missed topics to better brokers, each to the best one that takes it."""
+        self._tried = {topic: at for topic, at in self._tried.items() if now < at + REST_S}
+        for topic, miss in self.missed.items():
+            if topic not in self._tried and topic not in self._agent.peer_moves.moving:
+                self._tried[topic] = now
+                self._giving.start(self._give_to_one_of(topic, miss.better()))
 
-def _at_home(miss: AtBrokers) -> tuple[float, str]:
-    return miss.brokers[miss.broker][0], miss.broker
+    async def _give_to_one_of(self, topic: str, brokers: list[str]) -> None:
+        for broker in brokers:
+            try:
+                return await self._agent.peer_moves.give(topic, broker)
+            except (BadInput, Unreachable) as error:
+                log.warning("topic %s cannot be given to %s: %s", topic, broker, error)
+                if isinstance(error, Unreachable) and error.changed:
+                    return None  # it may be there already
+        return None

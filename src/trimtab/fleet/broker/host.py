@@ -117,8 +117,8 @@ class Host:
             [_kept(message) for message in held], [_kept(message) for message in self._processor.spool],
         )  # fmt: skip
 
-    async def take(self, state: HostState) -> None:
-        """Continue from the state of the source."""
+    async def take(self, state: HostState, *, live: bool = True) -> None:
+        """Take the state of the source and, if ``live``, continue from it; else ``resume`` does."""
         if self.live:
             return
         self._identity, self._results = state.identity, state.results
@@ -127,10 +127,9 @@ class Host:
         self._catchup.resume(state.positions, state.given_up)
         for identity in [identity for identity in self._acks if self._catchup.done(*identity)]:  # stored by the source
             await self._connection.publish(self._acks.pop(identity), b"{}")
-        self.live = True
-        for kept in state.held:
-            self._accept(stamped(self.topic.name, kept.data, kept.stamp))
-        self._catch_up()
+        self._along[:0] = [stamped(self.topic.name, kept.data, kept.stamp) for kept in state.held]
+        if live:
+            await self.resume()
 
     async def resume(self) -> None:
         """Process again after a move that failed."""

@@ -2,6 +2,10 @@
 
 The orders of a move (``prepare``, ``release``, ``take``, ``activate``, ``retire``, ``resume``) are idempotent.
 ``sweep`` cleans up after a move during which a process died.
+
+A broker also gives a topic to another one by itself (``PeerMoves``), and the hub does not say which of the two serves
+the topic. So the processor that is offered to this broker gets its state, but processes nothing before the registry
+places the topic here.
 """
 
 from __future__ import annotations
@@ -9,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from trimtab.errors import BadInput
+from trimtab.errors import BadInput, Moving
 from trimtab.fleet.broker.host import Host, HostState
 from trimtab.fleet.broker.store import Store
 from trimtab.fleet.protocol import coding, wire
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client as Nats
 
-    from trimtab.fleet.protocol.entries import Topic
+    from trimtab.fleet.protocol.entries import Topic, Version
     from trimtab.fleet.protocol.registry import Registry
     from trimtab.fleet.protocol.request import Handler
 
@@ -51,6 +56,16 @@ ORDERED_S: Final = 15.0  # time after a move's last order during which ``sweep``
 SWEEP_S: Final = 5.0  # interval of the check of stored topics
 
 
+@dataclass(slots=True)
+class Offer:
+    """A topic with a processor that its host gives to this broker."""
+
+    move: str
+    giver: str
+    version: Version  # of the topic's entry at the giver
+    handed_over: bool = False  # whether the processor's state is here
+
+
 class Hosting:
     """The topics hosted at ``broker``. The agent keeps ``registry`` and ``moving`` up to date."""
 
@@ -60,6 +75,8 @@ class Hosting:
         self.hosts: dict[str, Host] = {}
         self.store = Store(connection)
         self.moving: set[str] = set()  # topics in a move, as of the last sync with the hub
+        self.giving: set[str] = set()  # topics that this broker gives to others
+        self.offers: dict[str, Offer] = {}  # topics that others give to this broker
         self._broker = broker
         self._connection = connection
         self._registry = registry
@@ -105,6 +122,10 @@ class Hosting:
                         await self._serve(topic, live=True)
                     except BadInput as error:
                         log.error("topic %s: %s", topic.name, error)
+                        continue
+                    if topic.whole and topic.name in self.offers:
+                        del self.offers[topic.name]
+                        await self.hosts[topic.name].resume()
             for name in [name for name in self.hosts if name not in topics and self.hosts[name].live]:
                 if self._registry.at(topic_entry(name)):  # the topic was deleted, not just missing in the replica
                     await self.hosts.pop(name).stop()
@@ -160,7 +181,10 @@ class Hosting:
 
     def _in_move(self, topic: str) -> bool:
         """Whether the topic is in a move, by the last sync or, in case that is outdated, by a recent order."""
-        return topic in self.moving or time.monotonic() - self._ordered.get(topic, -1e9) < ORDERED_S
+        return topic in self.moving or topic in self.giving or topic in self.offers or self.ordered_lately(topic)
+
+    def ordered_lately(self, topic: str) -> bool:
+        return time.monotonic() - self._ordered.get(topic, -1e9) < ORDERED_S
 
     async def host(self, order: HostTopic) -> Done:
         """Host a new topic; refused if it cannot be served."""
@@ -190,6 +214,20 @@ class Hosting:
         return Done()
 
     async def release(self, order: ReleaseTopic) -> Released:
+        """Give the topic's state to the target of a move; refused if this broker gives the topic to another one."""
+        name = order.topic
+        if name in self.giving:
+            raise Moving(f"'{self._broker}' is giving topic '{name}' to another broker")
+        if self._given_away(name):
+            to = self._registry.topic(name).broker
+            raise BadInput(f"'{self._broker}' gave topic '{name}' away while the hub was away; it is at '{to}' now")
+        return await self.hand_over(order)
+
+    def _given_away(self, topic: str) -> bool:
+        """Whether the topic was given to another broker, and the keeper has not confirmed it yet."""
+        return self._registry.version(topic_entry(topic))[1] > 0 and self._registry.topic(topic).broker != self._broker
+
+    async def hand_over(self, order: ReleaseTopic) -> Released:
         """Stop serving the topic and give its state to the target."""
         name, move, target = order.topic, order.move, order.target
         host = self.hosts.get(name)
@@ -216,8 +254,36 @@ class Hosting:
             host = self.hosts.get(order.topic)
             if host is None:
                 raise BadInput(f"'{self._broker}' was not prepared for topic '{order.topic}'")
-            await host.take(coding.decode("".join(parts).encode(), HostState))
+            offer = self.offers.get(order.topic)
+            if offer is not None and offer.handed_over:
+                return Done()
+            await host.take(coding.decode("".join(parts).encode(), HostState), live=offer is None)
+            if offer is not None:
+                offer.handed_over = True
         return Done()
+
+    async def offer(self, order: PrepareTopic, version: Version) -> None:
+        """Prepare for a topic that its host gives to this broker."""
+        name = order.topic.name
+        self._ordered[name] = time.monotonic()
+        await self.drop_offer(name)  # of an earlier attempt, of which it may have the state
+        if name in self.hosts and self.hosts[name].live:
+            raise Moving(f"'{self._broker}' processes topic '{name}' still, after a move that the hub has not ended")
+        if order.topic.processor:
+            self.offers[name] = Offer(order.move, order.source, version)
+        try:
+            await self.prepare(order)
+        except BaseException:
+            await self.drop_offer(name)
+            raise
+
+    def settled(self, topic: str) -> None:
+        """The topic is hosted here, and no order about it is expected."""
+        self._ordered.pop(topic, None)
+
+    async def drop_offer(self, topic: str) -> None:
+        if self.offers.pop(topic, None) is not None and topic in self.hosts:
+            await self.hosts.pop(topic).stop()
 
     async def closed(self, order: SourceClosed) -> Done:
         """Open the stream here as soon as the source has closed its own, while the hub still changes the route.
@@ -248,8 +314,11 @@ class Hosting:
         topic = self._registry.find_topic(name)
         if topic is not None and topic.broker == self._broker and order.target != self._broker:
             return Done()  # by the registry it belongs here
+        if name in self.offers and order.move not in ("", self.offers[name].move):
+            return Done()  # it was prepared for another move too
         self._parts.pop(name, None)
         self._prepared.pop(name, None)
+        self.offers.pop(name, None)
         host = self.hosts.pop(name, None)
         if host is not None:
             await host.stop()
@@ -258,12 +327,18 @@ class Hosting:
         return Done()
 
     async def resume(self, order: ResumeTopic) -> Done:
-        """Serve the topic again after a move that failed."""
+        """Serve the topic again after a move that failed; not if this broker gives or has given it away."""
+        if order.topic in self.giving or self._given_away(order.topic):
+            return Done()  # a refusal would repeat the order until the keeper has confirmed the change
+        return await self.serve_again(order)
+
+    async def serve_again(self, order: ResumeTopic) -> Done:
         name = order.topic
         if name in self.hosts:
             await self.hosts[name].resume()
         else:
             await self.settle()
-        if self._registry.topic(name).persistent and not await self.store.is_open(name, self._broker):
+        topic = self._registry.find_topic(name)
+        if topic is not None and topic.persistent and not await self.store.is_open(name, self._broker):
             await self.store.open(name, self._broker)
         return Done()

@@ -28,6 +28,7 @@ from trimtab.fleet.hub.channels import Channels, make_stream
 from trimtab.fleet.hub.creation import TopicCreation
 from trimtab.fleet.hub.first_brokers import FirstBrokers
 from trimtab.fleet.hub.hosts import Hosts
+from trimtab.fleet.hub.interim import InterimChanges
 from trimtab.fleet.hub.leaves import connected_brokers
 from trimtab.fleet.hub.mover import Mover
 from trimtab.fleet.hub.operators import Operators
@@ -98,6 +99,7 @@ class Keeper:
         self._synced: dict[str, int] = {}  # broker -> revision up to which its agent has all changes of the registry
         self._reports: dict[str, BrokerReport] = {}  # broker -> its newest report
         self.mover = Mover(self, executors)
+        self._interim = InterimChanges(self)
         self.channels = Channels(connection, self.registry, self.write)
         self._creation = TopicCreation(self)
         self._operators = Operators(self)
@@ -232,6 +234,7 @@ class Keeper:
         self.presence.called(broker)
         self.runs[broker] = request.run
         self._synced[broker] = request.revision
+        await self._interim.take_over(broker, request.interim)
         news = self.registry.since(request.revision)
         return News(news, self.registry.revision, self.alive(), self.mover.topics())
 

@@ -20,39 +20,22 @@ from trimtab.errors import AlreadyThere, BadInput, Moving, NoAnswer, Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.hub.presence import ALIVE_S, TICK_S
 from trimtab.fleet.protocol import coding, wire
-from trimtab.fleet.protocol.agent_verbs import (
-    ActivateTopic,
-    DrainLinks,
-    PrepareTopic,
-    Released,
-    ReleaseTopic,
-    ResumeTopic,
-    RetireTopic,
-    WelcomeClient,
-)
-from trimtab.fleet.protocol.entries import MoveRecord
+from trimtab.fleet.protocol.agent_verbs import ActivateTopic, PrepareTopic, Released, ReleaseTopic, WelcomeClient
+from trimtab.fleet.protocol.entries import MoveRecord, Topic
+from trimtab.fleet.protocol.move_executor import COPY_S, HAND_OVER_S, PREPARE_S, MoveExecutor
 from trimtab.fleet.protocol.registry import entry_name
 from trimtab.migrate.drain import spread
 from trimtab.migrate.move import (
-    Activate,
-    Drain,
     Event,
-    HandOver,
-    Instruction,
     Move,
     Phase,
-    Prepare,
     Refused,
     Restarted,
-    Retire,
     SourceLost,
     SourceSilent,
     Started,
     Succeeded,
-    Switch,
     TargetLost,
-    Undo,
-    advance,
 )
 from trimtab.model.key import UNITS
 
@@ -67,26 +50,19 @@ if TYPE_CHECKING:
     R = TypeVar("R")
 
 log = logging.getLogger("trimtab.mover")
-PREPARE_S: Final = 15.0
-COPY_S: Final = 600.0  # long, because the topic stays in service while its stored messages are copied
-HAND_OVER_S: Final = 15.0
-DRAIN_S: Final = 10.0
-AGAIN_S: Final = 0.5  # pause before a step that must succeed is tried again
 LOOK_S: Final = 0.2  # interval of the check whether a broker is alive
-FAULTS: Final = 3  # unexpected exceptions after which a move ends where it is
 HISTORY: Final = 10_000  # records kept, besides those of unfinished moves
 KEPT_S: Final = 60.0  # the record of a finished move is kept at least this long, for the process that ordered it
 
 
-class Mover:
+class Mover(MoveExecutor):
     """The executor of moves, with the connection and the registry of ``keeper``."""
 
     def __init__(self, keeper: Keeper, executors: int) -> None:
+        super().__init__(executors)
         self._keeper = keeper
-        self._turn = asyncio.Semaphore(executors)
         self._records: dict[str, MoveRecord] = {}  # by id, in order of start
         self._finished: dict[str, float] = {}  # id -> time of the end, in order of the ends
-        self._moves: dict[Key, Move] = {}  # under way
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._released: dict[str, Closed | None] = {}  # id -> last message and readers of the source's closed stream
         self._ids = itertools.count()
@@ -102,8 +78,7 @@ class Mover:
         topic = registry.topic(key.topic) if key.topic else None
         stateful, durable = topic is not None and topic.stateful, topic is not None and topic.persistent
         takeover = stateful and not durable and source not in self._keeper.alive()  # its state was lost with the source
-        identity = f"{self._began}-{next(self._ids)}"
-        move = Move(identity, key, source, target, stateful and not takeover, durable, takeover)
+        move = Move(self._new_id(), key, source, target, stateful and not takeover, durable, takeover)
         if source == target:
             raise AlreadyThere(f"{key.unit} '{key.name}' is at '{target}' already", target)
         if key in self._moves:
@@ -112,6 +87,9 @@ class Mover:
             raise Unreachable(f"topic '{key.topic}' waits for '{source}', where its messages are stored")
         self._moves[key] = move  # the key counts as moving before the move starts
         return move
+
+    def _new_id(self) -> str:
+        return f"{self._began}-{next(self._ids)}"
 
     def forget(self, planned: list[Move]) -> None:
         """Release the keys of planned moves that are not started."""
@@ -152,7 +130,7 @@ class Mover:
         except BaseException:  # the hub's store does not answer, and the move never starts
             self._moves.pop(move.key, None)
             raise
-        self._tasks[move.id] = asyncio.create_task(self._run(move, Started()), name=f"move {move.id}")
+        self._tasks[move.id] = asyncio.create_task(self._executed(move, Started()), name=f"move {move.id}")
         return move.id
 
     @property
@@ -164,6 +142,29 @@ class Mover:
 
     def newest(self, most: int) -> list[MoveRecord]:
         return list(self._records.values())[-most:]
+
+    async def adopt(self, key: Key, topic: Topic, revision: int, reason: str) -> bool:
+        """Take over a topic's placement by its brokers, unless the topic moves, or has changed after ``revision``."""
+        registry = self._keeper.registry
+        source, name = registry.broker_of(key), entry_name(key)
+        if key in self._moves:
+            return False
+        move = Move(
+            self._new_id(), key, source, topic.broker, topic.stateful, interim=True, phase=Phase.DONE, reason=reason
+        )
+
+        def placed(now: Topic | None) -> Topic:
+            if now is None or registry.at(name) != revision:
+                raise BadInput(f"topic '{key.topic}' has changed meanwhile")
+            return now.placed_at(topic.broker)
+
+        self._moves[key] = move
+        try:
+            await self._keeper.write(name, placed)
+        finally:
+            self._moves.pop(key, None)
+        await self._record(move)
+        return True
 
     async def load(self, bucket: KeyValue) -> None:
         """Load the records of an earlier executor."""
@@ -187,7 +188,7 @@ class Mover:
     def resume(self) -> None:
         """Continue the unfinished moves of an earlier executor."""
         for move in self._moves.values():
-            self._tasks[move.id] = asyncio.create_task(self._run(move, Restarted()), name=f"move {move.id}")
+            self._tasks[move.id] = asyncio.create_task(self._executed(move, Restarted()), name=f"move {move.id}")
         if self._moves:
             log.info("resuming %d moves", len(self._moves))
 
@@ -196,25 +197,9 @@ class Mover:
 
     # Execution.
 
-    async def _run(self, move: Move, event: Event) -> None:
-        faults = 0
+    async def _executed(self, move: Move, event: Event) -> None:
         try:
-            while not move.phase.over:
-                try:
-                    async with self._turn:
-                        move, event = await self._steps(move, event)
-                except Exception as error:  # a fault of this process
-                    log.exception("move %s failed while %s", move, move.phase)
-                    faults += 1
-                    current = self._moves.get(move.key)
-                    if current is None or current.id != move.id:
-                        return  # the move was over
-                    move = current
-                    event = Refused(f"it failed while {move.phase}: {type(error).__name__} {error}")
-                    if (move.phase.over or faults >= FAULTS) and await self._given_up(move, event.reason):
-                        return
-                if not move.phase.over:  # gives its turn to other moves while a process is unreachable
-                    await asyncio.sleep(AGAIN_S)
+            await self._run(move, event)
         finally:
             self._released.pop(move.id, None)
             self._tasks.pop(move.id, None)
@@ -232,56 +217,16 @@ class Mover:
             await self._record(replace(move, phase=Phase.DONE if switched else Phase.ROLLED_BACK, reason=reason))
         return True
 
-    async def _steps(self, move: Move, event: Event) -> tuple[Move, Event]:
-        """Carry out steps until the move is over or a process that it needs is unreachable."""
-        try:
-            while True:
-                before = move.phase
-                move, instructions = advance(move, event)
-                self._moves[move.key] = move
-                if move.phase != before and not move.phase.over:
-                    await self._record(move)
-                for instruction in instructions:
-                    event = await self._perform(move, instruction)
-                if move.phase.over:  # recorded last, because an observer may then order the next move
-                    self._moves.pop(move.key, None)
-                    await self._record(move)
-                    return move, event
-                if not isinstance(event, Succeeded) and move.phase in (Phase.ROLLING_BACK, Phase.ACTIVATING):
-                    return move, event
-        except (BadInput, nats.errors.Error, OSError, TimeoutError) as error:  # the hub's store does not answer
-            log.warning("move %s: %r", move, error)
-            return move, Restarted()
+    async def _prepare(self, move: Move) -> Event:
+        topic = self._keeper.registry.find_topic(move.topic)
+        if topic is None or not move.whole:
+            return await self._order(move.target, WelcomeClient(), PREPARE_S, TargetLost())
+        limit = COPY_S if move.durable else PREPARE_S
+        return await self._order(move.target, PrepareTopic(move.id, topic, move.source), limit, TargetLost())
 
-    async def _perform(self, move: Move, instruction: Instruction) -> Event:
-        match instruction:
-            case Prepare():
-                topic = self._keeper.registry.find_topic(move.topic)
-                if topic is None or not move.whole:
-                    return await self._order(move.target, WelcomeClient(), PREPARE_S, TargetLost())
-                limit = COPY_S if move.durable else PREPARE_S
-                return await self._order(move.target, PrepareTopic(move.id, topic, move.source), limit, TargetLost())
-            case HandOver():
-                return await self._hand_over(move)
-            case Switch(to):
-                return await self._switch(move, to)
-            case Activate():
-                order = ActivateTopic(move.topic, move.source, self._released.get(move.id))
-                return await self._order(move.target, order, HAND_OVER_S, TargetLost())
-            case Drain():
-                return await self._order(move.source, DrainLinks(move.key, DRAIN_S), DRAIN_S + 5, SourceSilent())
-            case Retire():
-                if move.whole:
-                    await self._order(move.source, RetireTopic(move.topic, move.target), PREPARE_S, SourceSilent())
-                return Succeeded()
-            case Undo():
-                if move.whole:  # first, so that two processors never run at once
-                    await self._order(move.target, RetireTopic(move.topic, move.target), PREPARE_S, TargetLost())
-                if move.stateful:
-                    undone = await self._order(move.source, ResumeTopic(move.topic), HAND_OVER_S, SourceSilent())
-                    if not isinstance(undone, Succeeded):
-                        return undone
-                return await self._switch(move, move.source)
+    async def _activate(self, move: Move) -> Event:
+        order = ActivateTopic(move.topic, move.source, self._released.get(move.id))
+        return await self._order(move.target, order, HAND_OVER_S, TargetLost())
 
     async def _hand_over(self, move: Move) -> Event:
         replies: list[Released] = []
@@ -337,8 +282,10 @@ class Mover:
             return Succeeded()
         if entry is None:
             return Refused(f"{move.unit} '{move.key.name}' was deleted meanwhile")
+        if to == move.source and entry.broker != move.target:  # undone already, or placed by its brokers meanwhile
+            return Succeeded()
         if not entry.broker:  # a link that a placement has refused stays refused
-            return Succeeded() if to == move.source else Refused(f"{move.key} was refused meanwhile")
+            return Refused(f"{move.key} was refused meanwhile")
         if entry.broker != to:
             try:
                 await self._keeper.write(

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from trimtab.fleet.protocol.entries import Topic
+from trimtab.fleet.protocol.entries import Change, Topic
 from trimtab.fleet.protocol.request import AgentRequest, Done
 from trimtab.model.key import Key
 from trimtab.observe.coordinates.coordinate import Coordinate
@@ -223,6 +223,7 @@ class RetireTopic(AgentRequest[Done]):
     verb = "retire"
     topic: str
     target: str = ""
+    move: str = ""
 
 
 class ResumeTopic(AgentRequest[Done]):
@@ -230,6 +231,30 @@ class ResumeTopic(AgentRequest[Done]):
 
     verb = "resume"
     topic: str
+
+
+class GiveTopic(AgentRequest[Done]):
+    """Give a topic that this broker hosts to another broker, without the hub; answered when the move is over."""
+
+    verb = "give"
+    topic: str
+    target: str
+
+
+class OfferTopic(AgentRequest[Done]):
+    """The topic's host wants to give it to this broker, without the hub: prepare to serve it, or refuse."""
+
+    verb = "offer"
+    move: str
+    topic: Change  # its entry at the host
+    source: str
+
+
+class AcceptTopic(AgentRequest[Done]):
+    """The topic is this broker's now. Answered when the change is on disk here, and the topic is served."""
+
+    verb = "accept"
+    topic: Change
 
 
 class DrainLinks(AgentRequest[Done]):

@@ -160,6 +160,8 @@ class CoordinateEntry(msgspec.Struct, frozen=True):
     coordinate: Coordinate
 
 
+Version = tuple[int, int]  # revision and term of an entry
+
 Entry = Topic | ClientEntry | LinkEntry | BrokerEntry | ChannelEntry | CordonEntry | CoordinateEntry
 KINDS: Final[dict[str, type[Entry]]] = {
     "topic": Topic, "client": ClientEntry, "link": LinkEntry, "broker": BrokerEntry, "channel": ChannelEntry,
@@ -184,15 +186,20 @@ def read_entry(name: str, data: bytes | msgspec.Raw) -> Entry | None:
 
 
 class Change(msgspec.Struct, array_like=True, frozen=True):
-    """One change of the registry."""
+    """One change of the registry. Of two changes of an entry, the one with the higher ``version`` counts."""
 
     name: str  # of the entry
     value: msgspec.Raw
     revision: int
+    term: int = 0  # 0: by the keeper; else by the topic's host while the hub was away, based on the same revision
 
     @classmethod
-    def of(cls, name: str, entry: Entry | None, revision: int) -> Change:
-        return cls(name, msgspec.Raw(write_entry(entry)), revision)
+    def of(cls, name: str, entry: Entry | None, revision: int, term: int = 0) -> Change:
+        return cls(name, msgspec.Raw(write_entry(entry)), revision, term)
+
+    @property
+    def version(self) -> Version:
+        return self.revision, self.term
 
     def entry(self) -> Entry | None:
         return read_entry(self.name, self.value)

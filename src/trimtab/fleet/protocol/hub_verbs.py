@@ -29,6 +29,7 @@ class Sync(HubRequest[News]):
     revision: int
     about: BrokerEntry | None = None
     run: str = ""  # identifies the agent's process, to tell it from an earlier one
+    interim: tuple[Change, ...] = ()  # interim changes that the keeper has not confirmed
 
 
 class ReportCoordinate(HubRequest[Done]):

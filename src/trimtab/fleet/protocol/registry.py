@@ -2,6 +2,9 @@
 
 The hub's key-value store holds the registry; the keeper and every agent have a replica. Entry names are ``topic.NAME``,
 ``client.NAME``, ``link.CLIENT.TOPIC``, ``broker.NAME``, ``channel.NAME``, ``cordon.BROKER`` or ``coordinate.BROKER``.
+
+Changes of an entry are ordered by revision and term. The keeper's have a new revision and term 0. While the hub is
+away, the host of a topic may place it elsewhere: an *interim change*, with the entry's revision and the next term.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from trimtab.model.key import Key, Routing, RoutingTable
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from trimtab.fleet.protocol.entries import Placed
+    from trimtab.fleet.protocol.entries import Placed, Version
     from trimtab.model.key import Unit
     from trimtab.observe.coordinates.coordinate import Coordinate
 
@@ -129,11 +132,12 @@ class Registry(Routing):
     revision: int = 0
     _entries: dict[str, tuple[int, Entry | None]] = field(default_factory=dict)
     _kinds: dict[str, dict[str, Entry]] = field(default_factory=dict)  # entries that were not deleted
+    _terms: dict[str, int] = field(default_factory=dict)  # of interim changes
     _newest: int = 0  # highest revision of all changes, in order or not
     _graves: dict[str, None] = field(default_factory=dict)  # tombstones of ``_MANY``, the oldest first
     count: Counter[str] = field(default_factory=Counter)  # number of keys placed at each broker
 
-    def apply(self, name: str, entry: Entry | None, revision: int, *, in_order: bool = True) -> bool:
+    def apply(self, name: str, entry: Entry | None, revision: int, *, term: int = 0, in_order: bool = True) -> bool:
         """Apply a change unless the replica has a newer one. Return whether the entry is different now.
 
         ``in_order``: no earlier change is missing, so that the replica is complete up to this one.
@@ -141,9 +145,13 @@ class Registry(Routing):
         if in_order:
             self.revision = max(self.revision, revision)
         previous = self._entries.get(name)
-        if previous is not None and previous[0] >= revision:
+        if previous is not None and self.version(name) >= (revision, term):
             return False
         self._entries[name] = (revision, entry)
+        if term:
+            self._terms[name] = term
+        else:
+            self._terms.pop(name, None)
         for change, version in ((-1, previous[1] if previous else None), (1, entry)):
             if broker := _placed_at(version):
                 self.count[broker] += change
@@ -173,13 +181,24 @@ class Registry(Routing):
         """Drop a tombstone, unless the entry has come back."""
         if name in self._graves:
             del self._graves[name], self._entries[name]
+            self._terms.pop(name, None)
 
     def since(self, revision: int, most: int = 500) -> list[Change]:
         """The oldest changes after ``revision``."""
         if revision >= self._newest:
             return []
         news = sorted((at, name) for name, (at, _) in self._entries.items() if at > revision)
-        return [Change.of(name, self._entries[name][1], at) for at, name in news[:most]]
+        return [self.change(name) for _, name in news[:most]]
+
+    def interim(self, broker: str = "", most: int = 1_000_000) -> list[Change]:
+        """Interim changes that the keeper has not confirmed, those that place a topic at ``broker`` first."""
+        changes = [self.change(name) for name in sorted(self._terms)]
+        return sorted(changes, key=lambda change: _placed_at(self.get(change.name)) != broker)[:most]
+
+    def change(self, name: str) -> Change:
+        """The last change of an entry that there is, or was."""
+        revision, entry = self._entries[name]
+        return Change.of(name, entry, revision, self._terms.get(name, 0))
 
     def get(self, name: str) -> Entry | None:
         return self._entries.get(name, (0, None))[1]
@@ -187,6 +206,10 @@ class Registry(Routing):
     def at(self, name: str) -> int:
         """The revision of the entry's last change; 0 if there was none."""
         return self._entries.get(name, (0, None))[0]
+
+    def version(self, name: str) -> Version:
+        """Revision and term of the entry's last change."""
+        return self.at(name), self._terms.get(name, 0)
 
     def _of_kind(self, kind: str, entries: type[E]) -> dict[str, E]:
         return cast("dict[str, E]", dict(self._kinds.get(kind, {})))

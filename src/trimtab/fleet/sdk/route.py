@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trimtab.fleet.protocol.agent_verbs import Role
-    from trimtab.fleet.protocol.entries import Topic
+    from trimtab.fleet.protocol.entries import Topic, Version
     from trimtab.fleet.sdk.base import BaseSubscription
     from trimtab.fleet.sdk.delivery import Delivery
     from trimtab.fleet.sdk.turnstile import Turnstile
@@ -35,6 +35,7 @@ class Route:
         self.subject = ""
         self.gate: Turnstile | None = None  # of the publisher; None before the first message
         self.changes: BaseSubscription | None = None  # to changes of this route
+        self.newest: Version = (0, 0)  # of these changes
         self.subscriptions: list[Delivery] = []
         self.outbox = Outbox(topic, start) if topic.persistent else None
         self.sent_msgs = 0

@@ -187,7 +187,10 @@ class Routes:
         """Subscribe to changes of a route. If a notification is lost, the reply to the next report has the change."""
 
         async def changed(raw: Any) -> None:
-            entry = coding.decode(raw.data, Change).entry()
+            change = coding.decode(raw.data, Change)
+            if change.version < route.newest:  # repeated by a broker that has missed a later one
+                return
+            route.newest, entry = change.version, change.entry()
             if entry is None and route.topic.unit != "link":
                 self._start(self._end(route))
             elif isinstance(entry, Topic | LinkEntry) and route.topic.unit != "client" and entry.broker:

@@ -67,15 +67,24 @@ def write_secret(path: Path, content: dict[str, Any]) -> None:
     write_private(path, json.dumps(content, indent=2).encode())
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """Write bytes atomically to a file that only its owner can ever read."""
+def write_private(path: Path, content: bytes, *, sync: bool = False) -> None:
+    """Write bytes atomically to a file that only its owner can ever read; with ``sync``, they survive a power loss."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(part, path)
+        if sync:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
