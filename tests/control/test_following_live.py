@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import time
 
 import numpy as np
@@ -69,6 +71,26 @@ async def controlled(sites, topic):
             await tasks.end(*background)
 
 
+async def send(publisher, topic):
+    number = 0
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            await publisher.publish(topic, str(number))
+            number += 1
+            await asyncio.sleep(0.02)
+    return number
+
+
+async def near(operator):
+    """Whether all distances between brokers are known."""
+    found = [await operator.rtt(one, other) for one in NAMES for other in NAMES if one < other]
+    return all(each.estimated_ms is not None and 45.0 < each.estimated_ms < 80.0 for each in found)
+
+
+async def hosted_at(operator, topic, broker):
+    return next(row.broker for row in await operator.topics() if row.topic == topic) == broker
+
+
 def test_a_topic_follows_its_clients_and_loses_nothing(sites, topic):
     async def scenario():
         received = []
@@ -79,14 +101,14 @@ def test_a_topic_follows_its_clients_and_loses_nothing(sites, topic):
         ):
             await publisher.create_topic(topic, broker="b1", latency_ms=BOUND_MS)
             await subscriber.subscribe(topic, lambda message: received.append(message.text))
-            sending = asyncio.create_task(send(publisher))
+            sending = asyncio.create_task(send(publisher, topic))
             await until(lambda: near(operator), LIMIT_S)
 
             for gateway in ("b3", "b4", "b2"):
                 await publisher.attach(gateway, access_ms=2.0)
                 await subscriber.attach(gateway, access_ms=2.0)
-                await until(lambda: hosted_at(operator, gateway), LIMIT_S)  # noqa: B023
-            await always(lambda: hosted_at(operator, "b2"), 3.0)
+                await until(lambda: hosted_at(operator, topic, gateway), LIMIT_S)  # noqa: B023
+            await always(lambda: hosted_at(operator, topic, "b2"), 3.0)
 
             sending.cancel()
             sent = await sending
@@ -99,21 +121,39 @@ def test_a_topic_follows_its_clients_and_loses_nothing(sites, topic):
             moved = [decision.plan.steps[0].target for decision in decisions if decision.outcome.states == [MOVED]]
             assert moved == ["b3", "b4", "b2"]
 
-    async def send(publisher):
-        number = 0
-        with contextlib.suppress(asyncio.CancelledError):
-            while True:
-                await publisher.publish(topic, str(number))
-                number += 1
-                await asyncio.sleep(0.02)
-        return number
+    asyncio.run(scenario())
 
-    async def near(operator):
-        """Whether all distances between brokers are known."""
-        found = [await operator.rtt(one, other) for one in NAMES for other in NAMES if one < other]
-        return all(each.estimated_ms is not None and 45.0 < each.estimated_ms < 80.0 for each in found)
 
-    async def hosted_at(operator, broker):
-        return next(row.broker for row in await operator.topics() if row.topic == topic) == broker
+def test_without_the_hub_brokers_move_the_topic_and_the_hub_takes_that_over(sites, topic):
+    async def scenario():
+        received, hub = [], sites.fleet.launch.supervisor.find("hub")
+        async with (
+            Operator.open(sites.fleet.home) as operator,
+            sites.fleet.client("pub", "b1", gateway="b1", access_ms=2.0) as publisher,
+            sites.fleet.client("sub", "b1", gateway="b1", access_ms=2.0) as subscriber,
+        ):
+            await publisher.create_topic(topic, broker="b1", latency_ms=BOUND_MS)
+            await subscriber.subscribe(topic, lambda message: received.append(message.text))
+            sending = asyncio.create_task(send(publisher, topic))
+            await until(lambda: near(operator), LIMIT_S)
+
+            os.kill(hub.pid, signal.SIGSTOP)
+            try:
+                for gateway in ("b3", "b2"):
+                    await publisher.attach(gateway, access_ms=2.0)
+                    await subscriber.attach(gateway, access_ms=2.0)
+                    await until(lambda: both_at(gateway, publisher, subscriber), LIMIT_S)  # noqa: B023
+            finally:
+                os.kill(hub.pid, signal.SIGCONT)
+
+            await until(lambda: hosted_at(operator, topic, "b2"), LIMIT_S)
+            await always(lambda: hosted_at(operator, topic, "b2"), 3.0)
+            sending.cancel()
+            sent = await sending
+            await until(lambda: len(received) >= sent)
+            assert received == [str(number) for number in range(sent)]
+
+    async def both_at(broker, *clients):
+        return {await client.route(topic) for client in clients} == {broker}
 
     asyncio.run(scenario())
