@@ -131,6 +131,14 @@ def table(rows: list[Row]) -> str:
     )  # fmt: skip
 
 
+def figures(rows: list[Row]) -> dict[str, float]:
+    return {
+        f"{row['policy']} seed {row['seed']}: {what}": row[what]
+        for row in select(rows, row="total")
+        for what in ("inside", "lost", "doubled", "reordered", "longest_s", "switches", "deliveries", "changes")
+    }
+
+
 def pictures(rows: list[Row], out: Path, name: str, what: str) -> list[str]:
     """Draw latency over time for every run; returns Markdown images."""
     texts = []

@@ -9,8 +9,8 @@ import numpy as np
 
 from trimtab.fleet import tasks
 from trimtab.lab.experiment import Bar, Report, select
-from trimtab.lab.live_rows import SECONDS, pictures, table
-from trimtab.lab.live_trial import HASH, TRIMTAB, LiveTrial, World, _sleep_until, check
+from trimtab.lab.live_rows import SECONDS, figures, pictures, table
+from trimtab.lab.live_trial import HASH, TRIMTAB, LiveTrial, World, check, sleep_until
 from trimtab.lab.worlds.uav import BETWEEN_MS, INSIDE_MS, SIDE_KM, zones_over_time
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class _Flight(LiveTrial):
     async def play(self, until: float) -> None:
         began = self.played.began
         for change in () if self.job["still"] else self.changes:
-            await _sleep_until(min(until, began + change.at_s))
+            await sleep_until(min(until, began + change.at_s))
             if time.time() >= until:
                 return
             swarm = f"swarm-{change.swarm}"
@@ -120,11 +120,3 @@ def _bars(rows: list[Row]) -> tuple[Bar, ...]:
             bars.append(Bar.at_most(f"{about}longest excursion after a change of zones, s", row["longest_s"], SECONDS))
         bars += [Bar.at_most(f"{about}{what}", row[what], 0) for what in ("lost", "doubled", "reordered")]
     return tuple(bars)
-
-
-def figures(rows: list[Row]) -> dict[str, float]:
-    return {
-        f"{row['policy']} seed {row['seed']}: {what}": row[what]
-        for row in select(rows, row="total")
-        for what in ("inside", "lost", "doubled", "reordered", "longest_s", "switches", "deliveries", "changes")
-    }
