@@ -45,7 +45,7 @@ def list_experiments(as_json: bool) -> None:
 @click.option("--scale", type=click.IntRange(min=1), metavar="PERCENT",
               help="Percent of the samples, for experiments with samples: less is for trying them out.")  # fmt: skip
 @click.option("--policy", multiple=True, metavar="NAME",
-              help="Who moves topics, for live experiments with bounds: hash, stay, oracle or trimtab; may be repeated.")  # fmt: skip
+              help="Who moves topics, for live experiments with bounds; may be repeated.")  # fmt: skip
 @click.option("--rate", type=Number(min=0.01), help="Messages/s of each client, for the same experiments.")
 @click.option("--clients", type=click.IntRange(min=2), help="Number of clients, for experiments with clients.")
 @click.option("--still", is_flag=True, default=None, help="Nobody moves, for live experiments with bounds.")

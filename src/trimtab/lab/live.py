@@ -21,6 +21,7 @@ from trimtab.lab.delay import Delays
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from trimtab.fleet.broker.capacity import Capacity
     from trimtab.fleet.broker.network import NetworkSettings
     from trimtab.fleet.protocol.admin_verbs import MoveOrder
     from trimtab.fleet.protocol.entries import MoveRecord
@@ -38,13 +39,14 @@ class LiveFleet:
     def __init__(
         self, sites: int, *, between_ms: float = 0.0, hub_ms: float | None = None, executors: int = 16,
         network: NetworkSettings | None = None, places: Sequence[str] = (), jitter: float = 0.0,
+        capacity: Capacity | None = None,
     ) -> None:  # fmt: skip
         """``jitter``: share by which each emulated delay is shorter or longer, at random."""
         self.names = [f"b{number}" for number in range(1, sites + 1)]
         self.between_ms = between_ms  # one way
         self.hub_ms = between_ms if hub_ms is None else hub_ms
         self.home = Path(tempfile.mkdtemp(prefix="trimtab-lab-"))
-        self.launch = Launch(self.home, executors=executors)
+        self.launch = Launch(self.home, executors=executors, capacity=capacity)
         self.launch.network = network or self.launch.network
         self.places = tuple(places)
         self.jitter = jitter

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trimtab.fleet.operator.tables import MoveRow
-    from trimtab.lab.experiment import Job, Row
-    from trimtab.lab.tape import Tape
+    from trimtab.lab.experiment import Row
+    from trimtab.lab.tape import Deliveries
 
 MOST: Final = 4_000  # points of a group's curve
 SECONDS: Final = 5.0  # within which an excursion must be over
@@ -37,11 +37,10 @@ class Played:
 
 
 def rows_of(
-    job: Job, tape: Tape, played: Played, bound_ms: float, shown: dict[str, str], group_of: Callable[[str], str]
+    heard: Deliveries, played: Played, bound_ms: float, shown: dict[str, str], group_of: Callable[[str], str]
 ) -> list[Row]:
     """A row with totals, and one for each group."""
     began, ended = played.began, played.ended
-    heard = tape.deliveries(began, ended)
     topics_of: dict[str, list[str]] = {group: [] for group in shown}
     for topic in heard.topics:
         topics_of[group_of(topic)].append(topic)
@@ -68,7 +67,7 @@ def rows_of(
     away = played.hub_away
     during = heard.ms[(heard.sent_at >= away[0]) & (heard.sent_at < away[1])] if away else np.zeros(0)
     total: Row = {
-        "row": "total", "bound_ms": bound_ms, "messages": tape.sent, "deliveries": len(ms), "lost": heard.lost,
+        "row": "total", "bound_ms": bound_ms, "messages": heard.messages, "deliveries": len(ms), "lost": heard.lost,
         "doubled": heard.doubled, "reordered": heard.reordered, "inside": share(ms, bound_ms),
         "p50_ms": _percentile(ms, 50), "p99_ms": _percentile(ms, 99), "changes": len(lasted),
         "longest_s": max(lasted, default=0.0), "median_s": float(np.median(lasted)) if lasted else 0.0,

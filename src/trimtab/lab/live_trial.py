@@ -31,6 +31,7 @@ from trimtab.model.key import Key
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from trimtab.fleet.broker.capacity import Capacity
     from trimtab.fleet.operator import Operator
     from trimtab.fleet.sdk.client import Client
     from trimtab.lab.experiment import Job, Row
@@ -70,10 +71,14 @@ class World:
     publishers: dict[str, list[str]]  # topic -> clients
     subscribers: dict[str, set[str]]  # topic -> clients
     shown: dict[str, str]  # group -> the topic that is drawn for it
-    settings: dict[str, Any] = field(default_factory=dict)  # further settings of topics
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # topic -> settings instead of the bound
+    rates: dict[str, float] = field(default_factory=dict)  # topic -> messages/s of a publisher, if not the job's
+    capacity: Capacity | None = None  # of every broker
+    free: set[str] = field(default_factory=set)  # topics without a bound, which are not judged
 
     def worst_ms(self, topic: str) -> tuple[Floats, Floats]:
-        """(brokers,) pairs of publisher and subscriber beyond the oracle's share of the bound, and the longest latency, at each broker."""
+        """At each broker: pairs of publisher and subscriber beyond the oracle's share of the bound, and the longest
+        latency. Both have a row per broker."""
         into, out = (
             np.array([self.leg_ms[self.site_of[self.place_of[client]]] for client in sorted(clients)])
             for clients in (self.publishers[topic], self.subscribers[topic])
@@ -124,7 +129,7 @@ class LiveTrial:
             self.fleet = await stack.enter_async_context(
                 LiveFleet(
                     len(names), between_ms=float(world.between_ms.max()), hub_ms=HUB_MS, jitter=JITTER,
-                    network=NetworkSettings(probe_s=PROBE_S), places=tuple(world.site_of),
+                    network=NetworkSettings(probe_s=PROBE_S), places=tuple(world.site_of), capacity=world.capacity,
                 )
             )  # fmt: skip
             self.operator: Operator = await self.fleet.operator()
@@ -160,9 +165,9 @@ class LiveTrial:
             row = zlib.crc32(topic.encode()) % len(self.fleet.names)
             if self.job["policy"] != HASH:
                 row = self.first_broker(topic)
-            settings = self.world.settings | {"broker": self._broker(row), "latency_ms": self.world.bound_ms}
+            settings = self.world.settings.get(topic, {"latency_ms": self.world.bound_ms})
             async with limit:
-                await self.clients[client].create_topic(topic, **settings)
+                await self.clients[client].create_topic(topic, broker=self._broker(row), **settings)
 
         await asyncio.gather(*(create(topic, clients[0]) for topic, clients in self.world.publishers.items()))
         await asyncio.gather(
@@ -222,11 +227,12 @@ class LiveTrial:
         await self._work.end()
         moves = await self._answered(lambda: self.operator.moves(100_000))
         played.records = [move for move in moves if move.phases[0][1] >= played.began]
-        return rows_of(self.job, self.tape, played, self.world.bound_ms, self.world.shown, self.group_of)
+        heard = self.tape.deliveries(played.began, played.ended, self.world.free)
+        return rows_of(heard, played, self.world.bound_ms, self.world.shown, self.group_of)
 
     async def _publish(self, client: str, topic: str) -> None:
         """Publish at the rate, with a phase of its own."""
-        interval = 1.0 / float(self.job["rate"])
+        interval = 1.0 / self.world.rates.get(topic, float(self.job["rate"]))
         due = time.monotonic() + self.random.random() * interval
         while not self._stopping.is_set():
             now = time.monotonic()
@@ -337,7 +343,7 @@ async def sleep_until(at: float) -> None:
     await asyncio.sleep(max(0.0, at - time.time()))
 
 
-def check(policies: Collection[str]) -> None:
+def check(policies: Collection[str], known: Collection[str] = POLICIES) -> None:
     for policy in policies:
-        if policy not in POLICIES:
-            raise BadInput(f"a policy is one of {', '.join(POLICIES)}, not '{policy}'")
+        if policy not in known:
+            raise BadInput(f"a policy is one of {', '.join(known)}, not '{policy}'")

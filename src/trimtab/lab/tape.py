@@ -63,6 +63,7 @@ class Deliveries:
     topic: Ints  # row of ``topics``
     sent_at: Floats
     ms: Floats
+    messages: int  # sent
     lost: int
     doubled: int
     reordered: int
@@ -103,21 +104,27 @@ class Tape:
     def received(self) -> int:
         return sum(len(reception.numbers) for reception in self.receptions)
 
-    def deliveries(self, began: float = -math.inf, ended: float = math.inf) -> Deliveries:
-        """Audit the messages that were sent in this time."""
-        topics = tuple(dict.fromkeys(stream.topic for stream in self.streams))
+    def deliveries(
+        self, began: float = -math.inf, ended: float = math.inf, without: Collection[str] = ()
+    ) -> Deliveries:  # fmt: skip
+        """Audit the messages that were sent in this time, except those to some topics."""
+        topics = tuple(dict.fromkeys(stream.topic for stream in self.streams if stream.topic not in without))
         row_of = {topic: row for row, topic in enumerate(topics)}
         sent = [np.array(stream.sent_at) for stream in self.streams]
         by_topic: dict[str, list[int]] = {}
         for row, stream in enumerate(self.streams):
             by_topic.setdefault(stream.topic, []).append(row)
+        messages = sum(
+            int(((at >= began) & (at < ended)).sum())
+            for stream, at in zip(self.streams, sent, strict=True) if stream.topic in row_of
+        )  # fmt: skip
         parts: list[tuple[Ints, Floats, Floats]] = []
         lost = doubled = reordered = 0
         for reception in self.receptions:
             streams = np.array(reception.streams, dtype=np.int64)
             numbers = np.array(reception.numbers, dtype=np.int64)
             arrived = np.array(reception.arrived_at)
-            for row in by_topic.get(reception.topic, ()):
+            for row in by_topic[reception.topic] if reception.topic in row_of else ():
                 here = streams == row
                 own, at = numbers[here], arrived[here]
                 reordered += int((own[1:] < np.maximum.accumulate(own)[:-1]).sum()) if len(own) else 0
@@ -128,12 +135,14 @@ class Tape:
                 due = (sent[row] >= reception.since + SETTLE_S) & (sent[row] < reception.until - SETTLE_S)
                 counted = (due | np.isfinite(ms)) & (sent[row] >= began) & (sent[row] < ended)
                 lost += int((counted & ~np.isfinite(ms)).sum())
-                topic = np.full(int(counted.sum()), row_of[reception.topic], dtype=np.int64)
-                parts.append((topic, sent[row][counted], ms[counted]))
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else [np.zeros(0)] * 3
-        order = np.argsort(columns[1], kind="stable")
-        topic, sent_at, ms = (column[order] for column in columns)
-        return Deliveries(topics, topic.astype(np.int64), sent_at, ms, lost, doubled, reordered)
+                own_topic = np.full(int(counted.sum()), row_of[reception.topic], dtype=np.int64)
+                parts.append((own_topic, sent[row][counted], ms[counted]))
+        parts = parts or [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))]
+        topic = np.concatenate([part[0] for part in parts])
+        sent_at, ms = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
+        order = np.argsort(sent_at, kind="stable")
+        topic, sent_at, ms = topic[order], sent_at[order], ms[order]
+        return Deliveries(topics, topic, sent_at, ms, messages, lost, doubled, reordered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trimtab.lab.experiment import Job, Row
 
 CITIES: Final = 5
-MAP: Final = 0  # seed of the map: its cities are up to 83 ms apart, and a hash violates the bound of a third of all pairs
+MAP: Final = 0  # seed of the map: cities are up to 83 ms apart, and a hash violates the bounds of a third of all pairs
 BOUND_MS: Final = 100.0
 SIZE_BYTES: Final = 998
 RATE: Final = 1.0  # messages/s of an avatar; the paper has 300, on 48 cores
@@ -42,7 +42,7 @@ class MmogLive:
         self, seeds: int, policy: Sequence[str] = (HASH, TRIMTAB), seconds: int = SECONDS_RUN, rate: float = RATE,
         clients: int = 64, still: bool = False, kill_hub: bool = False, measure: bool = False,
     ) -> list[Job]:  # fmt: skip
-        """``rate``: messages/s of each avatar. ``still``: no group changes. ``measure``: Spark runs for the controller."""
+        """``rate``: messages/s of each avatar. ``still``: no group changes. ``measure``: Spark runs besides."""
         check(policy)
         return [
             {"policy": name, "seconds": seconds, "rate": rate, "clients": clients, "still": still,
@@ -56,8 +56,9 @@ class MmogLive:
     def report(self, rows: list[Row], out: Path) -> Report:
         first = rows[0]
         text = (
-            f"{first['clients']} avatars in {CITIES} cities, each with a real broker. An avatar's actions are published "
-            f"to its topic, {first['rate']:g} messages/s of {SIZE_BYTES} bytes (the paper: 300, on 48 cores; all "
+            f"{first['clients']} avatars in {CITIES} cities, each with a real broker. An avatar's actions are "
+            f"published to its topic, {first['rate']:g} messages/s of {SIZE_BYTES} bytes (the paper: 300, on 48 "
+            "cores; all "
             "clients share this machine with the brokers), and received for all avatars of its group, its own "
             f"included. Every avatar leaves its group after {STAYS_S[0]:g} to {STAYS_S[1]:g} s and joins another one. "
             "One way, cities are up to 83 ms apart and an avatar is 5 ms from the broker of its city, with 5 % jitter; "

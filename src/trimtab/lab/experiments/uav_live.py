@@ -37,7 +37,7 @@ class UavLive:
         self, seeds: int, policy: Sequence[str] = (HASH, TRIMTAB), seconds: int = SECONDS_RUN, rate: float = RATE,
         clients: int = 64, still: bool = False, kill_hub: bool = False, measure: bool = False,
     ) -> list[Job]:  # fmt: skip
-        """``rate``: messages/s of each vehicle. ``still``: nobody moves. ``measure``: Spark runs for the controller."""
+        """``rate``: messages/s of each vehicle. ``still``: nobody moves. ``measure``: Spark runs besides."""
         check(policy)
         return [
             {"policy": name, "seconds": seconds, "rate": rate, "clients": clients, "still": still,
@@ -53,10 +53,11 @@ class UavLive:
         swarms = -(-first["clients"] // SIZE)
         text = (
             f"{swarms} swarms of up to {SIZE} vehicles fly at 50 m/s by random waypoint over {ZONES} zones of a city "
-            f"of {first['side_km']:g} km by {first['side_km']:g} km, each with a real broker. A leader publishes to its "
-            f"followers, and they publish to it: {first['rate']:g} messages/s of 1 KiB from every vehicle (the paper: "
-            f"200, on 48 cores; all clients share this machine with the brokers). One way, zones are {BETWEEN_MS:g} ms "
-            f"apart and a vehicle {INSIDE_MS:g} ms from the broker of its zone, with 5 % jitter; the hub is 40 ms from "
+            f"of {first['side_km']:g} km by {first['side_km']:g} km, each with a real broker. A leader publishes to "
+            f"its followers, and they publish to it: {first['rate']:g} messages/s of 1 KiB from every vehicle (the "
+            "paper: 200, on 48 cores; all clients share this machine with the brokers). One way, zones are "
+            f"{BETWEEN_MS:g} ms apart and a vehicle {INSIDE_MS:g} ms from the broker of its zone, with 5 % jitter; "
+            "the hub is 40 ms from "
             f"every zone. The bound is {BOUND_MS:g} ms from publisher to subscriber, so a swarm's topics must be in "
             "its zone. `hash`: topics stay where a hash of their name puts them, as in Pulsar. `stay`: they begin in "
             "the zone of their swarm, and nobody moves them. `oracle`: the experiment orders the right moves at every "
