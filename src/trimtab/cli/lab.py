@@ -44,6 +44,17 @@ def list_experiments(as_json: bool) -> None:
               help="Other work on the machine with which a run on a real broker still counts.")  # fmt: skip
 @click.option("--scale", type=click.IntRange(min=1), metavar="PERCENT",
               help="Percent of the samples, for experiments with samples: less is for trying them out.")  # fmt: skip
+@click.option("--policy", multiple=True, metavar="NAME",
+              help="Who moves topics, for live experiments with bounds; may be repeated.")  # fmt: skip
+@click.option("--rate", type=Number(min=0.01), help="Messages/s of each client, for the same experiments.")
+@click.option("--clients", type=click.IntRange(min=2), help="Number of clients, for experiments with clients.")
+@click.option("--still", is_flag=True, default=None, help="Nobody moves, for live experiments with bounds.")
+@click.option("--kill-hub", is_flag=True, default=None,
+              help="The hub is away for a minute, for the same experiments.")  # fmt: skip
+@click.option("--measure", is_flag=True, default=None,
+              help="Run Spark for the controller, for the same experiments.")  # fmt: skip
+@click.option("--bound", type=Number(min=0.1), metavar="MS",
+              help="Bound of latencies in ms, for the experiment overload.")  # fmt: skip
 @click.option("--matrix", type=click.Path(), multiple=True, metavar="FILE",
               help="File of round-trip times, for experiments with coordinates; may be repeated.")  # fmt: skip
 @click.option("--unit", type=click.Choice(["ms", "s"]), help="Unit of the numbers in --matrix [default: ms].")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import subprocess
 import sys
 from collections import deque
@@ -27,11 +28,12 @@ MOST_HELD: Final = 64 << 20  # most bytes in flight in one direction; beyond tha
 class Delays:
     """The proxies of one experiment. ``addresses`` maps each link to the address of its proxy."""
 
-    def __init__(self, links: Mapping[str, tuple[str, float]]) -> None:
-        """``links``: name -> (host:port of the real listener, one-way delay in ms)."""
+    def __init__(self, links: Mapping[str, tuple[str, float]], *, jitter: float = 0.0) -> None:
+        """``links``: name -> (host:port of the real listener, one-way delay in ms). With ``jitter``, each delay is up
+        to this share shorter or longer, at random."""
         ports = free_ports(LOOPBACK, len(links))
         self.addresses = {name: f"{LOOPBACK}:{port}" for name, port in zip(links, ports, strict=True)}
-        self._links = {name: [port, *link] for port, (name, link) in zip(ports, links.items(), strict=True)}
+        self._links = {name: [port, *link, jitter] for port, (name, link) in zip(ports, links.items(), strict=True)}
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Delays:
@@ -60,12 +62,17 @@ class Delays:
 
 
 class _Link:
-    def __init__(self, port: int, target: str, delay_ms: float) -> None:
+    def __init__(self, port: int, target: str, delay_ms: float, jitter: float) -> None:
         self.port = port
         self.host, _, target_port = target.rpartition(":")
         self.target_port = int(target_port)
         self.delay_s = delay_ms / 1000.0
+        self._jitter = jitter
         self._joining: set[asyncio.Task[None]] = set()
+
+    def next_s(self) -> float:
+        """The delay of the next data."""
+        return self.delay_s * (1.0 + self._jitter * (2.0 * random.random() - 1.0))
 
     async def serve(self) -> None:
         await asyncio.get_running_loop().create_server(self._accept, LOOPBACK, self.port)
@@ -112,7 +119,7 @@ class _End(asyncio.Protocol):
         self._arm()
 
     def data_received(self, data: bytes) -> None:
-        self._last = max(self._last, self._loop.time() + self._link.delay_s)  # no reordering when the delay shrinks
+        self._last = max(self._last, self._loop.time() + self._link.next_s())  # no reordering when the delay shrinks
         self._held.append((self._last, data))
         self._size += len(data)
         if self._size > MOST_HELD and self.transport is not None:
@@ -120,7 +127,7 @@ class _End(asyncio.Protocol):
         self._arm()
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._held.append((max(self._last, self._loop.time() + self._link.delay_s), b""))
+        self._held.append((max(self._last, self._loop.time() + self._link.next_s()), b""))
         self._arm()
 
     def _arm(self) -> None:

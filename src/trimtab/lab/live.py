@@ -1,4 +1,8 @@
-"""A real fleet with emulated distances, for experiments: four sites, a hub, and the delays between them."""
+"""A real fleet with emulated distances, for experiments: sites, a hub, and the delays between them.
+
+Clients are at a site, or at a *place* of their own whose distance to every broker can be changed while they are
+connected: mobile clients that move together share a place.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,14 @@ from trimtab.fleet.site.launch import LOOPBACK, Launch
 from trimtab.lab.delay import Delays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from trimtab.fleet.broker.capacity import Capacity
     from trimtab.fleet.broker.network import NetworkSettings
     from trimtab.fleet.protocol.admin_verbs import MoveOrder
     from trimtab.fleet.protocol.entries import MoveRecord
     from trimtab.fleet.protocol.request import Request
+    from trimtab.fleet.site.supervisor import Child
 
     R = TypeVar("R")
 
@@ -32,17 +38,21 @@ class LiveFleet:
 
     def __init__(
         self, sites: int, *, between_ms: float = 0.0, hub_ms: float | None = None, executors: int = 16,
-        network: NetworkSettings | None = None,
+        network: NetworkSettings | None = None, places: Sequence[str] = (), jitter: float = 0.0,
+        capacity: Capacity | None = None,
     ) -> None:  # fmt: skip
+        """``jitter``: share by which each emulated delay is shorter or longer, at random."""
         self.names = [f"b{number}" for number in range(1, sites + 1)]
         self.between_ms = between_ms  # one way
         self.hub_ms = between_ms if hub_ms is None else hub_ms
         self.home = Path(tempfile.mkdtemp(prefix="trimtab-lab-"))
-        self.launch = Launch(self.home, executors=executors)
+        self.launch = Launch(self.home, executors=executors, capacity=capacity)
         self.launch.network = network or self.launch.network
+        self.places = tuple(places)
+        self.jitter = jitter
         self.delays: Delays
         self._stack = contextlib.ExitStack()
-        self._ports: dict[str, dict[str, int]] = {}
+        self._away: list[Child] = []  # processes of a hub that was killed
 
     async def __aenter__(self) -> LiveFleet:
         try:
@@ -66,7 +76,9 @@ class LiveFleet:
             for other in self.names:
                 if other != name:
                     links[f"client {name} {other}"] = (f"{LOOPBACK}:{clients[other]}", self.between_ms)
-        self.delays = self._stack.enter_context(Delays(links))
+            for place in self.places:
+                links[f"place {place} {name}"] = (f"{LOOPBACK}:{clients[name]}", self.between_ms)
+        self.delays = self._stack.enter_context(Delays(links, jitter=self.jitter))
         await self.launch.start_hub(hub, hub_leaf)
         for row, name in enumerate(self.names):
             await self.launch.start_broker(
@@ -82,6 +94,10 @@ class LiveFleet:
         for link in (f"mesh {late} {early}", f"client {one} {other}", f"client {other} {one}"):
             self.delays.set(link, rtt_ms / 2.0)
 
+    def set_access(self, place: str, broker: str, rtt_ms: float) -> None:
+        """Put a place at this distance from a broker from now on."""
+        self.delays.set(f"place {place} {broker}", rtt_ms / 2.0)
+
     async def __aexit__(self, *_: object) -> None:
         await self.launch.__aexit__()
         self._stack.close()
@@ -93,6 +109,24 @@ class LiveFleet:
             other: f"nats://{self.delays.addresses[f'client {site} {other}']}" for other in self.names if other != site
         }
         return connect(self.home, name=name, home=site, addresses=addresses, **more)
+
+    def client_of(self, place: str, name: str, **more: Any) -> Client:
+        """A client at a place: it reaches every broker through the delays of the place."""
+        addresses = {broker: f"nats://{self.delays.addresses[f'place {place} {broker}']}" for broker in self.names}
+        return connect(self.home, name=name, addresses=addresses, **more)
+
+    async def kill_hub(self) -> None:
+        """Kill the hub and its keeper at once, as when their machine fails."""
+        supervisor = self.launch.supervisor
+        self._away = [supervisor.find("hub"), supervisor.find("keeper")]
+        await supervisor.kill(self._away)
+        for child in self._away:
+            await supervisor.remove(child)
+
+    def start_hub_again(self) -> None:
+        for child in self._away:
+            self.launch.supervisor.start(child)
+        self._away = []
 
     async def operator(self) -> Operator:
         return Operator(await self.launch.admin())

@@ -31,6 +31,16 @@ EXPERIMENTS: Final = {
     ),
     "mmog": ("mmog:Figure4", "Gupta Figure 4: broker selection for a multiplayer game, against an oracle"),
     "uav": ("uav:Figure5", "Gupta Figure 5: broker selection for swarms of vehicles, with outliers in measurements"),
+    "uav-live": ("uav_live:UavLive", "Gupta Figure 8 on real brokers: swarms that fly from zone to zone, audited"),
+    "mmog-live": ("mmog_live:MmogLive", "Gupta Figure 9 on real brokers: a game whose groups change, audited"),
+    "joint-live": (
+        "joint_live:JointLive",
+        "topics whose bounds only a broker both near and idle can keep, on real brokers",
+    ),
+    "overload": (
+        "overload:Overload",
+        "Gupta Section 5.4: which traffic figure of a broker tells that its p95 is out of bound, and above what",
+    ),
     "monitoring-size": ("monitoring_size:Figure6", "Gupta Figure 6: size of latency reports, by clients of a topic"),
     "downtime": (
         "downtime:Downtime",

@@ -25,6 +25,7 @@ WAIT_S: Final = 12.0  # longest wait for results after the last publication
 REPORT_S: Final = 3.0  # limit for the broker's last report of a run
 SIZE_BYTES: Final = 4096
 QUANTILES: Final = (50, 90, 99)
+LOAD: Final = "trimtab.lab.profile.load"
 START_S: Final = 30.0  # what the process of the load may take besides
 
 
@@ -87,7 +88,7 @@ async def run_trial(bench: Bench, number: int, colocation: Colocation, seed: int
             "subscribers": list(colocation.subscribers), "seed": seed, "seconds": seconds,
             "warm_s": WARM_S, "wait_s": WAIT_S, "size_bytes": SIZE_BYTES,
         }  # fmt: skip
-        measured = await _load(job, WARM_S + seconds + WAIT_S + START_S)
+        measured = await run_load(job, WARM_S + seconds + WAIT_S + START_S)
         latencies = [_with_missing(row) for row in measured["latencies_ms"]]
         cpu_ms = await _cpu_ms(bench, names, [len(row) for row in latencies])
     p50, p90, p99 = (tuple(_quantile(row, q) for row in latencies) for q in QUANTILES)
@@ -101,9 +102,10 @@ async def run_trial(bench: Bench, number: int, colocation: Colocation, seed: int
     )  # fmt: skip
 
 
-async def _load(job: dict[str, Any], limit_s: float) -> dict[str, Any]:
+async def run_load(job: dict[str, Any], limit_s: float, module: str = LOAD) -> dict[str, Any]:
+    """What a process of a load measures; it gets its job as a line of JSON, and answers with one."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "trimtab.lab.profile.load", stdin=asyncio.subprocess.PIPE,
+        sys.executable, "-m", module, stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE, limit=1 << 26,
     )  # fmt: skip
     try:

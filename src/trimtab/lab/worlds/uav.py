@@ -92,3 +92,40 @@ def to_brokers(zones: int) -> Floats:
     times = np.full((zones, zones), BETWEEN_MS + INSIDE_MS)
     np.fill_diagonal(times, INSIDE_MS)
     return times
+
+
+SPEED_M_S: Final = 50.0
+SIDE_KM: Final = 18.0  # of the city: a square of the area of Atlanta
+STEP_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneChange:
+    at_s: float
+    swarm: int
+    zone: int
+
+
+def zones_over_time(
+    swarms: int, seconds: float, seed: int, *, side_km: float = SIDE_KM, speed_m_s: float = SPEED_M_S
+) -> tuple[list[int], list[ZoneChange]]:  # fmt: skip
+    """The zone of every swarm at the beginning, and all changes of zones in order of time.
+
+    Swarms fly by random waypoint without pauses over a square city of four zones, which are its quarters (ibid.,
+    5.8.1; the paper's zones are clusters of cell towers).
+    """
+    beginning, changes = [], []
+    times = np.arange(0.0, seconds, STEP_S)
+    for swarm in range(swarms):
+        rng = np.random.default_rng((seed, swarm))
+        points, ends = [rng.random(2)], [0.0]
+        while ends[-1] < seconds:
+            points.append(rng.random(2))
+            metres = 1000.0 * side_km * float(np.hypot(*(points[-1] - points[-2])))
+            ends.append(ends[-1] + metres / speed_m_s)
+        x, y = (np.interp(times, ends, [point[axis] for point in points]) for axis in (0, 1))
+        zone = (x >= 0.5).astype(np.int64) + 2 * (y >= 0.5)
+        beginning.append(int(zone[0]))
+        for row in (np.flatnonzero(np.diff(zone)) + 1).tolist():
+            changes.append(ZoneChange(float(times[row]), swarm, int(zone[row])))
+    return beginning, sorted(changes, key=lambda change: change.at_s)
