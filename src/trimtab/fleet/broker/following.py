@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trimtab.observe.best_brokers import AtBrokers
 
 log = logging.getLogger("trimtab.agent")
-PERIOD_S: Final = 0.5
+PERIOD_S: Final = 0.25
 EVERYTHING_S: Final = 5.0  # interval at which all topics are looked at, since coordinates of brokers change too
 ANSWER_S: Final = 1.0
 ALONE_S: Final = 5.0  # time without a controller that acts after which this broker does; another one may be taking over
