@@ -277,9 +277,9 @@ def test_a_decision_on_disk_is_carried_out_by_the_next_agent_and_the_target_may_
             await until(lambda: once(got, 1))
             await own_fleet.lose_hub()
             giver, target = own_fleet.child("b1-agent"), own_fleet.child("b2-agent")
+            known = await until(lambda: own_fleet.known("b1", "slow"))
             os.kill(target.pid, signal.SIGSTOP)
             os.kill(giver.pid, signal.SIGSTOP)
-            known = own_fleet.known("b1", "slow")
             write_decision(own_fleet, "b1", known, "b2")
             giver.process.kill()
 
@@ -356,7 +356,7 @@ def test_a_later_change_of_the_keeper_wins(own_fleet):
             await until(lambda: once(got, 1))
             async with own_fleet.over("b3") as ask:
                 giver = own_fleet.child("b1-agent")
-                known = own_fleet.known("b1", "slow")
+                known = await until(lambda: own_fleet.known("b1", "slow"))
                 os.kill(giver.pid, signal.SIGSTOP)
                 await own_fleet.aask(SetTopic("slow", 500.0))
                 write_decision(own_fleet, "b1", known, "b2")
