@@ -53,7 +53,8 @@ def _figures(profile: Profile) -> list[tuple[str, str]]:
         ("a message at a processor", f"{cost.processor_ms:.2f} ms of CPU time beyond its function's"),
         ("at server and agent", f"{cost.broker_ms:.2f} ms"),
         ("at publisher and subscriber", f"{cost.client_ms:.2f} ms"),
-        ("one more subscriber", f"{cost.copy_ms:.3f} ms of all processes; in the model {hardware.fanout_ms:.3f} ms"),
+        ("one more subscriber", f"{cost.copy_ms:.3f} ms of broker and subscriber; in the model "
+                                f"{hardware.fanout_ms:.3f} ms"),
         ("other work", f"{max(cost.other_cores, 0.0):.2f} cores without a message"),
         ("messages/s, at most", f"{_rate(cost.processor_ms)} at one processor, {_rate(cost.broker_ms)} per core of "
                                 "server and agent"),

@@ -110,7 +110,7 @@ class Cost:
     broker_ms: float  # of the broker's server and agent, per message
     client_ms: float  # of the process that publishes and receives, per message
     processor_ms: float  # of a processor beyond the time that it was told to burn
-    copy_ms: float  # of all processes, for one more subscriber
+    copy_ms: float  # of the broker's processes and the subscriber, for one more subscriber
 
 
 UNKNOWN_COST: Final = Cost(*[float("nan")] * 6)
@@ -138,14 +138,18 @@ def cost_of(trials: Sequence[Trial]) -> Cost:
     base, slope = _line(rate, other)
     return Cost(
         base, 1000.0 * slope, 1000.0 * _line(rate, broker)[1], 1000.0 * _line(rate, client)[1],
-        float(np.median(extra)) if extra else float("nan"), _copy_ms(every, base, slope),
+        float(np.median(extra)) if extra else float("nan"), _copy_ms(every, *_line(rate, broker + client)),
     )  # fmt: skip
 
 
 def _copy_ms(trials: Sequence[Trial], base: float, slope: float) -> float:
-    """CPU time of a copy: the median over runs with several subscribers, each counted by its number of copies."""
-    runs = [(trial.colocation, trial.other_cores) for trial in trials if trial.colocation.copies]
-    measured = [(there, cores) for there, cores in runs if cores is not None]
+    """CPU time of a copy at the broker's processes and the receiving one, which other work hardly changes: the median
+    over runs with several subscribers, each counted by its number of copies. The line is that of the other runs."""
+    measured = [
+        (trial.colocation, trial.broker_cores + trial.client_cores)
+        for trial in trials
+        if trial.colocation.copies and trial.broker_cores is not None and trial.client_cores is not None
+    ]
     if not measured:
         return float("nan")
     each = np.array([(cores - base - slope * sum(there.rate)) / there.copies for there, cores in measured])
