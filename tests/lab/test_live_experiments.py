@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from trimtab.lab.delay import Delays
+from trimtab.lab.delay import Delays, _Link
 from trimtab.lab.experiments.downtime import Downtime
 from trimtab.lab.experiments.handover import Handover
 from trimtab.lab.ledger import Ledger
@@ -49,6 +49,15 @@ def test_a_delay_is_kept_in_both_directions_and_changed_while_connected():
         await server.wait_closed()
 
     asyncio.run(scenario())
+
+
+def test_jitter_makes_delays_shorter_and_longer():
+    link = _Link(0, "127.0.0.1:1", 20.0, 0.05)
+
+    delays_ms = [1000.0 * link.next_s() for _ in range(200)]
+
+    assert 19.0 <= min(delays_ms) < 19.8
+    assert 20.2 < max(delays_ms) <= 21.0
 
 
 def test_the_ledger_sees_what_is_lost_repeated_and_out_of_order():
