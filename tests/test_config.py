@@ -50,9 +50,9 @@ def test_what_a_broker_can_carry_may_be_said(folder):
 
 
 def test_the_model_of_coordinates_and_the_interval_of_probes_are_settings(folder):
-    (folder / FILE).write_text("[network]\nmodel = 'serf'\nprobe_s = 2\n")
+    (folder / FILE).write_text("[network]\nmodel = 'serf'\nprobe_s = 2\nalone = false\n")
 
-    assert load().network == NetworkSettings("serf", 2)
+    assert load().network == NetworkSettings("serf", 2, alone=False)
 
 
 def test_without_a_file_the_defaults_hold():
@@ -182,6 +182,7 @@ def test_a_file_that_cannot_be_read_is_refused(folder):
         ("[network]\nmodel = 'vivaldi'\n", "network: model must be one of serf, robust, none, but is 'vivaldi'"),
         ("[network]\nmodel = 1\n", "trimtab.toml: [network] model = 1 must be text"),
         ("[network]\nprobe_s = 0\n", "network: probe_s must be from 0.05 seconds to an hour, but is 0"),
+        ("[network]\nalone = 1\n", "trimtab.toml: [network] alone = 1 must be true or false"),
         ("[network]\nprobe_s = '1s'\n", "trimtab.toml: [network] probe_s = '1s' must be a number of seconds"),
     ],
 )

@@ -25,6 +25,7 @@
     [network]
     model = "robust"        # of network coordinates: robust, serf or none
     probe_s = 1.0           # interval at which a broker measures the round-trip time to another one
+    alone = true            # whether brokers move topics to their clients themselves while no controller acts
 
     [control]
     policy = "trim"         # see control/settings.py
@@ -116,8 +117,10 @@ def _hub(path: Path, table: dict[str, Any]) -> HubSettings:
 
 def _network(path: Path, table: dict[str, Any]) -> NetworkSettings:
     for key, value in table.items():
-        kind, rule = (str, "text") if key == "model" else ((int, float), "a number of seconds")
-        if not isinstance(value, kind) or isinstance(value, bool):
+        kind: tuple[Any, str] = (str, "text") if key == "model" else ((int, float), "a number of seconds")
+        kind = (bool, "true or false") if key == "alone" else kind
+        if not isinstance(value, kind[0]) or (isinstance(value, bool) and key != "alone"):
+            rule = kind[1]
             raise BadInput(f"{path}: [network] {key} = {value!r} must be {rule}")
     return NetworkSettings(**table)
 

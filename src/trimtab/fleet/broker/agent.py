@@ -81,9 +81,10 @@ class Agent:
         self.about = about
         self.report: BrokerReport | None = None  # the newest one
         self.alive: list[str] = [broker]
-        self.probing = Probing(broker, connection, network or NetworkSettings(), lambda: self.alive)
+        settings = network or NetworkSettings()
+        self.probing = Probing(broker, connection, settings, lambda: self.alive)
         self.stock: dict[str, int] = {}  # topic -> subscriptions of plain NATS and MQTT clients
-        self.following = Following(self, self._summaries)
+        self.following = Following(self, self._summaries, alone=settings.alone)
         self._replica = replica
         self._telemetry = Telemetry(servers)
         self._hub_seen = -1e9

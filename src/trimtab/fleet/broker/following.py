@@ -33,12 +33,13 @@ REST_S: Final = 5.0  # time after an attempt to give a topic away, until the nex
 
 
 class Following:
-    """``run`` is a loop that does not end."""
+    """``run`` is a loop that does not end. ``alone``: whether this broker acts itself if no controller does."""
 
-    def __init__(self, agent: Agent, summaries: TopicSummaries) -> None:
+    def __init__(self, agent: Agent, summaries: TopicSummaries, *, alone: bool) -> None:
         self.missed: dict[str, AtBrokers] = {}  # topics that another broker would serve better, at the last look
         self._agent = agent
         self._summaries = summaries
+        self._may_act = alone
         self._alone_since: float | None = None  # since when no controller acts on reports
         self._tried: dict[str, float] = {}  # topic -> time of the last attempt to give it away
         self._giving = tasks.Background("a topic that follows its clients", log)
@@ -53,7 +54,7 @@ class Following:
                 if everything:
                     everything_at = loop.time() + EVERYTHING_S
                 await self.look(everything=everything)
-                if self.missed and await self._is_alone(loop.time()):
+                if self.missed and await self._is_alone(loop.time()) and self._may_act:
                     self._give(loop.time())
         finally:
             await self._giving.end()

@@ -1,4 +1,4 @@
-"""Settings of a broker's network coordinate."""
+"""Settings of what a broker does by network latency."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class NetworkSettings:
 
     model: str = "robust"  # of coordinates; the same for all brokers of a fleet
     probe_s: float = 1.0  # interval of an agent's probes
+    alone: bool = True  # whether topics that follow their clients are moved by brokers while no controller acts
 
     def __post_init__(self) -> None:
         if self.model not in NAMES:
