@@ -51,8 +51,8 @@ def list_experiments(as_json: bool) -> None:
 @click.option("--still", is_flag=True, default=None, help="Nobody moves, for live experiments with bounds.")
 @click.option("--kill-hub", is_flag=True, default=None,
               help="The hub is away for a minute, for the same experiments.")  # fmt: skip
-@click.option("--measure", is_flag=True, default=None,
-              help="Run Spark for the controller, for the same experiments.")  # fmt: skip
+@click.option("--side", type=Number(min=0.1), metavar="KM",
+              help="Side of the city, for uav-live: in a smaller one, zones change more often.")  # fmt: skip
 @click.option("--bound", type=Number(min=0.1), metavar="MS",
               help="Bound of latencies in ms, for the experiment overload.")  # fmt: skip
 @click.option("--matrix", type=click.Path(), multiple=True, metavar="FILE",

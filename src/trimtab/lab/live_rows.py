@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trimtab.lab.tape import Deliveries
 
 MOST: Final = 4_000  # points of a group's curve
+PANELS: Final = 8  # of a picture; with more groups, those with most moves are drawn
 SECONDS: Final = 5.0  # within which an excursion must be over
 
 
@@ -155,7 +156,7 @@ def draw(groups: list[Row], total: Row, path: Path, what: str) -> None:
     """A panel per group: latency of its topic over time, with changes and moves marked."""
     from trimtab.lab import plots
 
-    drawn = groups[:8]
+    drawn = groups if len(groups) <= PANELS else sorted(groups, key=lambda group: -len(group["moved_at"]))[:PANELS]
     sheet, panels = plots.figure((len(drawn) + 1) // 2, min(2, len(drawn)), width=5.6, height=1.7)
     bound = total["bound_ms"]
     top = 1.1 * max([2.0 * bound, *(min(max(group["ms"], default=0.0), 6.0 * bound) for group in drawn)])

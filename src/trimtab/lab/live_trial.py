@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.lab")
 HASH, STAY, ORACLE, TRIMTAB = "hash", "stay", "oracle", "trimtab"
-POLICIES: Final = (HASH, STAY, ORACLE, TRIMTAB)
+MEASURED: Final = "trimtab-spark"  # trimtab, with Spark that measures the fleet for the controller
+CONTROLLED: Final = (TRIMTAB, MEASURED)
+POLICIES: Final = (HASH, STAY, ORACLE, *CONTROLLED)
 HUB_MS: Final = 40.0  # one way between any site and the hub (Gupta, SEC'21, 5.1.1)
 JITTER: Final = 0.05  # share of each emulated delay
 PROBE_S: Final = 0.5  # interval of the probes of brokers
@@ -146,7 +148,7 @@ class LiveTrial:
             await self._connect(stack)
             await self._make_topics()
             await self._converge()
-            if self.job["policy"] == TRIMTAB:
+            if self.job["policy"] in CONTROLLED:
                 await self._control()
             return await self._play()
 

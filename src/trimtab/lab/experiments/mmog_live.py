@@ -12,7 +12,7 @@ import numpy as np
 from trimtab.fleet import tasks
 from trimtab.lab.experiment import Bar, Report, select
 from trimtab.lab.live_rows import SECONDS, figures, pictures, table
-from trimtab.lab.live_trial import HASH, TRIMTAB, LiveTrial, World, check, sleep_until
+from trimtab.lab.live_trial import CONTROLLED, HASH, MEASURED, TRIMTAB, LiveTrial, World, check, sleep_until
 from trimtab.lab.worlds.mmog import cities, to_brokers
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ class MmogLive:
 
     def jobs(
         self, seeds: int, policy: Sequence[str] = (HASH, TRIMTAB), seconds: int = SECONDS_RUN, rate: float = RATE,
-        clients: int = 64, still: bool = False, kill_hub: bool = False, measure: bool = False,
+        clients: int = 64, still: bool = False, kill_hub: bool = False,
     ) -> list[Job]:  # fmt: skip
-        """``rate``: messages/s of each avatar. ``still``: no group changes. ``measure``: Spark runs besides."""
+        """``rate``: messages/s of each avatar. ``still``: no group changes."""
         check(policy)
         return [
             {"policy": name, "seconds": seconds, "rate": rate, "clients": clients, "still": still,
-             "kill_hub": kill_hub, "measure": measure, "warm": WARM_S, "seed": seed}
+             "kill_hub": kill_hub, "measure": name == MEASURED, "warm": WARM_S, "seed": seed}
             for name in policy for seed in range(seeds)
         ]  # fmt: skip
 
@@ -145,8 +145,8 @@ def _world(count: int, groups: list[set[str]]) -> World:
 
 def _bars(rows: list[Row]) -> tuple[Bar, ...]:
     bars = []
-    for row in select(rows, row="total", policy=TRIMTAB):
-        about = f"seed {row['seed']}: "
+    for row in [row for row in select(rows, row="total") if row["policy"] in CONTROLLED]:
+        about = f"{row['policy']}, seed {row['seed']}: "
         if row["still"]:
             bars.append(Bar.at_most(f"{about}moves while no group changes", max(row["moves"], row["switches"]), 0))
         else:

@@ -10,7 +10,7 @@ import numpy as np
 from trimtab.fleet import tasks
 from trimtab.lab.experiment import Bar, Report, select
 from trimtab.lab.live_rows import SECONDS, figures, pictures, table
-from trimtab.lab.live_trial import HASH, TRIMTAB, LiveTrial, World, check, sleep_until
+from trimtab.lab.live_trial import CONTROLLED, HASH, MEASURED, TRIMTAB, LiveTrial, World, check, sleep_until
 from trimtab.lab.worlds.uav import BETWEEN_MS, INSIDE_MS, SIDE_KM, zones_over_time
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ class UavLive:
 
     def jobs(
         self, seeds: int, policy: Sequence[str] = (HASH, TRIMTAB), seconds: int = SECONDS_RUN, rate: float = RATE,
-        clients: int = 64, still: bool = False, kill_hub: bool = False, measure: bool = False,
+        clients: int = 64, still: bool = False, kill_hub: bool = False, side: float = SIDE_KM,
     ) -> list[Job]:  # fmt: skip
-        """``rate``: messages/s of each vehicle. ``still``: nobody moves. ``measure``: Spark runs besides."""
+        """``rate``: messages/s of each vehicle. ``still``: nobody moves. ``side``: of the city, in km."""
         check(policy)
         return [
             {"policy": name, "seconds": seconds, "rate": rate, "clients": clients, "still": still,
-             "kill_hub": kill_hub, "measure": measure, "warm": WARM_S, "side_km": SIDE_KM, "seed": seed}
+             "kill_hub": kill_hub, "measure": name == MEASURED, "warm": WARM_S, "side_km": float(side), "seed": seed}
             for name in policy for seed in range(seeds)
         ]  # fmt: skip
 
@@ -110,8 +110,8 @@ def _world(clients: int, zones: list[int]) -> World:
 
 def _bars(rows: list[Row]) -> tuple[Bar, ...]:
     bars = []
-    for row in select(rows, row="total", policy=TRIMTAB):
-        about = f"seed {row['seed']}: "
+    for row in [row for row in select(rows, row="total") if row["policy"] in CONTROLLED]:
+        about = f"{row['policy']}, seed {row['seed']}: "
         if row["still"]:
             bars.append(Bar.at_most(f"{about}moves while nobody moves", max(row["moves"], row["switches"]), 0))
         elif row["kill_hub"]:
