@@ -135,7 +135,7 @@ class LiveTrial:
             self.fleet = await stack.enter_async_context(
                 LiveFleet(
                     len(names), between_ms=float(world.between_ms.max()), hub_ms=HUB_MS, jitter=JITTER,
-                    network=NetworkSettings(probe_s=PROBE_S, alone=self.job["policy"] == TRIMTAB),
+                    network=NetworkSettings(probe_s=PROBE_S, alone=self.job["policy"] in CONTROLLED),
                     places=tuple(world.site_of), capacity=world.capacity,
                 )
             )  # fmt: skip
