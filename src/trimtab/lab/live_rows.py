@@ -180,5 +180,5 @@ def draw(groups: list[Row], total: Row, path: Path, what: str) -> None:
     for panel in panels.flat:
         for handle, text in zip(*panel.get_legend_handles_labels(), strict=True):
             handles.setdefault(text, handle)
-    sheet.legend(handles.values(), handles, loc="upper center", ncols=5, fontsize=8, bbox_to_anchor=(0.5, 1.02))
+    sheet.legend(handles.values(), handles, loc="lower center", ncols=5, fontsize=8, bbox_to_anchor=(0.5, 1.0))
     plots.save(sheet, path)
