@@ -48,7 +48,8 @@ def zones(homes, places, *, brokers=4, bound=BOUND, ms=0.0, rate=10.0, at=0.0, c
     )  # fmt: skip
     keys = {Key("client", "", f"c{row}"): "b0" for row in range(2 * count)}
     keys |= {Key("topic", f"t{k}", ""): f"b{home}" for k, home in enumerate(homes)}
-    snapshot = Snapshot(at, workload, {name: Usage(1.0) for name in names}, missed=missed or {})
+    usage = {name: Usage(1.0, messages=2.0 * rate * list(homes).count(row)) for row, name in enumerate(names)}
+    snapshot = Snapshot(at, workload, usage, missed=missed or {})
     return View.of(snapshot, RoutingTable({f"t{k}": "topic" for k in range(count)}, keys), names)
 
 
@@ -137,6 +138,22 @@ def test_a_fleet_without_a_broker_that_is_alive_is_looked_at():
     assert list(Promises().find(dead, Settings())) == []
 
 
+def test_a_topic_does_not_follow_to_a_broker_that_it_would_fill():
+    """Also while another broker is fuller than that: 40 messages/s at b0, 100 at b3, at most 50."""
+    homes, places = [1, 0, 0, *[3] * 5], [(0, 0)] * 3 + [(3, 3)] * 5
+
+    assert isinstance(decide(zones(homes, places), asked(messages=50.0)), NoPlan)
+    assert moves(decide(zones(homes, places), asked(messages=1000.0))) == {"t0": "b0"}
+
+
+def test_the_relief_of_a_full_broker_keeps_topics_near_their_clients():
+    """b1 is as near as b0, and the empty brokers b2 and b3 are too far."""
+    view = zones([0] * 5, [(0, 1)] * 5)
+    question = asked(messages=70.0, aims={"limits": "message rate"}, resting=("promises", "thrift", "evenness"))
+
+    assert set(moves(decide(view, question)).values()) == {"b1"}
+
+
 # Network and processing together.
 
 
@@ -223,6 +240,14 @@ def test_a_report_overrides_the_positions_of_the_measurement():
 def test_after_the_move_the_report_says_that_the_topic_is_well_placed():
     """The measurement does not know of the clients' move yet; it must not bring the topic back."""
     view = zones([1, 2], [(0, 0), (2, 2)], missed={"t0": REPORT})
+
+    assert list(Promises().find(view, Settings())) == []
+
+
+def test_a_report_that_a_bound_is_kept_again_ends_the_matter():
+    """The clients have come back, but the measurement still has them in the other zone."""
+    kept = AtBrokers("b0", 0, {"b0": (2.0, 0), "b1": (60.0, 1)}, at=2.0)
+    view = zones([0, 2], [(1, 1), (2, 2)], missed={"t0": kept})
 
     assert list(Promises().find(view, Settings())) == []
 

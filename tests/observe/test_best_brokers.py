@@ -11,7 +11,7 @@ from trimtab.model.nearness import Nearness
 from trimtab.model.network import Network
 from trimtab.model.placement import UNPLACED
 from trimtab.model.problem import Problem
-from trimtab.observe.best_brokers import AtBrokers, BestBrokers, Pairs, missed, summarise
+from trimtab.observe.best_brokers import KEPT, AtBrokers, BestBrokers, Pairs, at_brokers, summarise
 from trimtab.observe.summary import best_brokers
 
 
@@ -63,21 +63,27 @@ def test_a_topic_without_a_known_client_has_no_best_broker():
     assert summarise(Pairs([], [], 2), 10.0, 0, ["b1", "b2"]) == BestBrokers(None, 0, 2, "", None, 0, "", None)
 
 
-def test_a_missed_bound_is_reported_with_every_broker_that_is_known():
+def test_the_latencies_at_all_known_brokers():
     pairs = Pairs([[1.0, 9.0, np.inf]], [[4.0, 9.0, 9.0]], 3)
 
-    assert missed(pairs, 10.0, 1, ["b1", "b2", "b3"]) == AtBrokers("b2", 1, {"b1": (5.0, 0), "b2": (18.0, 1)})
+    found = at_brokers(pairs, 10.0, 1, ["b1", "b2", "b3"])
+
+    assert found == AtBrokers("b2", 1, {"b1": (5.0, 0), "b2": (18.0, 1)})
+    assert (found.worst_ms, found.better()) == (18.0, ["b1"])
 
 
-def test_a_bound_that_is_kept_is_not_reported():
-    assert missed(Pairs([[1.0, 2.0]], [[4.0, 2.0]], 2), 5.0, 0, ["b1", "b2"]) is None
+def test_of_many_brokers_the_best_and_its_own_are_kept():
+    found = at_brokers(Pairs([list(range(100))], [], 100), 10.0, 99, [f"b{row}" for row in range(100)])
+
+    assert list(found.brokers) == [f"b{row}" for row in [*range(KEPT), 99]]
 
 
-def test_a_missed_bound_is_not_reported_if_no_broker_is_better_by_enough():
+def test_no_broker_is_better_if_the_gain_is_not_worth_a_move():
     """19 ms instead of 20 ms, both above the bound, are not worth a move; 17 ms are."""
-    assert missed(Pairs([[20.0, 19.0]], [], 2), 10.0, 0, ["b1", "b2"]) is None
-    assert missed(Pairs([[20.0, 17.0]], [], 2), 10.0, 0, ["b1", "b2"]) is not None
+    assert at_brokers(Pairs([[20.0, 19.0]], [], 2), 10.0, 0, ["b1", "b2"]).better() == []
+    assert at_brokers(Pairs([[20.0, 17.0]], [], 2), 10.0, 0, ["b1", "b2"]).better() == ["b2"]
 
 
-def test_nothing_is_reported_of_a_topic_without_a_known_client():
-    assert missed(Pairs([], [], 2), 10.0, 0, ["b1", "b2"]) is None
+def test_a_topic_without_a_known_client_or_at_a_broker_of_unknown_latency_has_no_latencies():
+    assert at_brokers(Pairs([], [], 2), 10.0, 0, ["b1", "b2"]) is None
+    assert at_brokers(Pairs([[np.inf, 1.0]], [], 2), 10.0, 0, ["b1", "b2"]) is None

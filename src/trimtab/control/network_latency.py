@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from trimtab.model.key import Key
 from trimtab.model.nearness import Nearness
 from trimtab.model.network import Network
 from trimtab.model.placement import UNPLACED
@@ -97,6 +98,12 @@ class NetworkLatency:
     def at_home_ms(self) -> Floats:
         """(N,) at the topic's broker, infinite if that is not alive."""
         return np.where(self.home == UNPLACED, np.inf, self.worst_ms[np.arange(len(self.home)), self.home])
+
+    def violating_by_key(self, view: View) -> dict[int, Counts]:
+        """(B,) pairs above the bound at every broker, by the row of the topic's key."""
+        ids = view.snapshot.workload.topics.ids
+        rows = (view.rows[Key("topic", ids[topic], "")] for topic in self.topic.tolist())
+        return dict(zip(rows, self.violating, strict=True))
 
     def better(self) -> NDArray[np.bool_]:
         """(N, B) brokers that are better for a topic than its own by enough to be worth a move: fewer violating pairs,

@@ -133,11 +133,14 @@ def _summed(amount: Floats, placement: Rows, brokers: int) -> Floats:
     return np.bincount(placement[placed], weights=amount[placed], minlength=brokers).astype(np.float64)
 
 
-def too_full(view: View, limits: list[Resource], placement: Rows) -> list[str]:
-    """Brokers that this placement would fill above the allowed share and above the present share of every broker."""
+def too_full(view: View, limits: list[Resource], placement: Rows, *, strict: bool = False) -> list[str]:
+    """Brokers that this placement would fill above the allowed share and above the present share of every broker, so
+    that a fleet that is too full everywhere can still be levelled; ``strict``: above their own present share."""
     names: dict[str, None] = {}
     for resource in limits:
-        allowed = max(resource.allowed, float(resource.share().max(initial=0.0))) * (1.0 + NOTHING)
+        now = resource.share()
+        most = now if strict else np.full(len(now), now.max(initial=0.0))
+        allowed = np.maximum(resource.allowed, most) * (1.0 + NOTHING)
         for row in np.flatnonzero(resource.share(forecast(view, resource, placement)) > allowed).tolist():
             names[view.brokers[row]] = None
     return list(names)
@@ -150,9 +153,11 @@ def relief(
 
     Returns the placement and the keys that move, in order. ``limits`` are those of the placement ``begin``, which is
     the present one by default. The fullest broker gives first, and the key that uses most of the resource goes first.
-    It goes to the broker with most room that has enough of every other resource (Gupta, SEC'21, Algorithm 1, lines
-    18-21, and 3.4.3). O(keys of full brokers x brokers).
+    It goes to the broker with most room that has enough of every other resource; a topic with a latency bound goes to
+    one that is near enough to its clients, if any has room (Gupta, SEC'21, Algorithm 1, lines 18-21, and 3.4.3).
+    O(keys of full brokers x brokers).
     """
+    violating = view.network.violating_by_key(view)
     at = next(row for row, resource in enumerate(limits) if resource.name == name)
     home, held = (view.current if begin is None else begin).copy(), set(frozen)
     costs = Costs.of(view, limits, home)
@@ -171,7 +176,8 @@ def relief(
             fits[source] = False
             if not fits.any() or not takes[at] or view.keys[key] in held:
                 continue
-            target = int(np.argmin(np.where(fits, then[at], np.inf)))
+            late = violating.get(key, np.zeros(len(fits), np.int64))
+            target = int(np.lexsort((then[at], late, ~fits))[0])
             costs.use[:, source] -= costs.cost[:, source] * costs.weight[:, key] + costs.own[:, key]
             costs.use[:, target] += takes
             home[key] = target

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DIGITS: Final = 3  # of latencies in ms
 LISTED: Final = 2  # brokers in a summary
+KEPT: Final = 16  # best brokers in a report of a missed bound
 MARGIN: Final = 0.05  # improvement that is worth a move, as a share of the present latency
 MARGIN_MS: Final = 2.0  # least such improvement
 
@@ -36,14 +37,14 @@ class BestBrokers(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AtBrokers(msgspec.Struct, frozen=True):
-    """The network latency of a topic whose bound is missed: its state at its broker, and at every broker.
+    """The network latency of a topic whose bound is missed: its state at its broker, and at the best brokers.
 
-    Unlike a summary, its size grows with the number of brokers, so it is reported only while another broker is better.
+    It has more brokers than a summary, so it is reported only while another broker is better, and once after that.
     """
 
     broker: str  # of the topic
     violating: int  # pairs that violate the bound there by more than the improvement that a move needs
-    brokers: dict[str, tuple[float, int]]  # worst case in ms, and violating pairs; without brokers of unknown latency
+    brokers: dict[str, tuple[float, int]]  # worst case in ms, and violating pairs: of its own and the best brokers
     at: float = 0.0  # time of arrival at the controller, seconds since 1970
 
     @property
@@ -89,17 +90,16 @@ def gain_needed(worst_ms: float) -> float:
     return max(MARGIN_MS, MARGIN * worst_ms) if math.isfinite(worst_ms) else 0.0
 
 
-def missed(pairs: Pairs, bound_ms: float, home: int, brokers: Sequence[str]) -> AtBrokers | None:
-    """The latencies of a topic at all brokers if its bound is missed at ``home`` and another broker is better."""
-    if not pairs.located or home < 0 or not bound_ms < pairs.worst_ms[home] < math.inf:
+def at_brokers(pairs: Pairs, bound_ms: float, home: int, brokers: Sequence[str]) -> AtBrokers | None:
+    """The latencies of a topic at its own broker and at the best ones; None if that at its own is not known."""
+    if not pairs.located or home < 0 or not math.isfinite(pairs.worst_ms[home]):
         return None
-    known = {
-        name: (round(worst, DIGITS), pairs.late(row, bound_ms))
-        for row, (name, worst) in enumerate(zip(brokers, pairs.worst_ms, strict=True))
-        if math.isfinite(worst)
-    }
-    miss = AtBrokers(brokers[home], pairs.late_by_more(home, bound_ms), known)
-    return miss if miss.better() else None
+    ranked = sorted(
+        (pairs.late(row, bound_ms), worst, row) for row, worst in enumerate(pairs.worst_ms) if math.isfinite(worst)
+    )
+    kept = [*ranked[:KEPT], *(rank for rank in ranked[KEPT:] if rank[2] == home)]
+    known = {brokers[row]: (round(worst, DIGITS), late) for late, worst, row in kept}
+    return AtBrokers(brokers[home], pairs.late_by_more(home, bound_ms), known)
 
 
 def summarise(pairs: Pairs, bound_ms: float, home: int, brokers: Sequence[str]) -> BestBrokers:

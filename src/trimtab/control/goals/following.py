@@ -75,7 +75,7 @@ def followed(hosting: Hosting, question: Question) -> tuple[Rows, Rows]:
         for target in _candidates(hosting, row, rate, taken, better[row]):
             trial = placement.copy()
             trial[key] = target
-            if not too_full(view, limits, trial):
+            if not too_full(view, limits, trial, strict=True):
                 placement = trial
                 rate[source] = np.maximum(rate[source] - taken, 0.0)
                 rate[target] += taken

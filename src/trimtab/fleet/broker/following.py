@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from typing import TYPE_CHECKING, Final
 
 import nats.errors
@@ -28,6 +29,8 @@ log = logging.getLogger("trimtab.agent")
 PERIOD_S: Final = 0.25
 EVERYTHING_S: Final = 5.0  # interval at which all topics are looked at, since coordinates of brokers change too
 ANSWER_S: Final = 1.0
+AGAIN_S: Final = 1.0  # interval of reports that say the same
+MOST: Final = 50  # topics in a report, those with most violating pairs first
 ALONE_S: Final = 5.0  # time without a controller that acts after which this broker does; another one may be taking over
 REST_S: Final = 5.0  # time after an attempt to give a topic away, until the next one
 
@@ -40,6 +43,9 @@ class Following:
         self._agent = agent
         self._summaries = summaries
         self._may_act = alone
+        self._recovered: dict[str, AtBrokers] = {}  # topics that were missed, and of which that must be reported
+        self._reported: dict[str, AtBrokers] = {}  # the last report that was answered
+        self._reported_at = -math.inf
         self._alone_since: float | None = None  # since when no controller acts on reports
         self._tried: dict[str, float] = {}  # topic -> time of the last attempt to give it away
         self._giving = tasks.Background("a topic that follows its clients", log)
@@ -54,7 +60,7 @@ class Following:
                 if everything:
                     everything_at = loop.time() + EVERYTHING_S
                 await self.look(everything=everything)
-                if self.missed and await self._is_alone(loop.time()) and self._may_act:
+                if (self.missed or self._recovered) and await self._is_alone(loop.time()) and self._may_act:
                     self._give(loop.time())
         finally:
             await self._giving.end()
@@ -64,20 +70,30 @@ class Following:
         agent = self._agent
         moved = agent.positions.take_moved()
         topics = None if everything else self.missed.keys() | agent.links.topics_of(moved)
-        if topics is None or topics:
-            found = await self._summaries.missed(topics, agent.alive, agent.stock)
-            for topic in found.keys() - self.missed.keys():
-                miss = found[topic]
-                log.info("topic %s takes %g ms through the network at %s", topic, miss.worst_ms, miss.broker)
-            self.missed = found
+        if topics is not None and not topics:
+            return
+        found, missed = await self._summaries.at_brokers(topics, agent.alive, agent.stock)
+        for topic in missed - self.missed.keys():
+            miss = found[topic]
+            log.info("topic %s takes %g ms through the network at %s", topic, miss.worst_ms, miss.broker)
+        # A topic that has left this broker is not reported again: its present broker knows more.
+        self._recovered |= {topic: found[topic] for topic in self.missed if topic in found and topic not in missed}
+        self._recovered = {topic: known for topic, known in self._recovered.items() if topic not in missed}
+        worst = sorted(missed, key=lambda topic: (-found[topic].violating, topic))[:MOST]
+        self.missed = {topic: found[topic] for topic in worst}
 
     async def _is_alone(self, now: float) -> bool:
-        """Report the missed bounds. Returns whether this broker has to act itself."""
-        agent, acts = self._agent, False
+        """Report the missed bounds, at once if they have changed. Returns whether this broker has to act itself."""
+        agent, report = self._agent, self._recovered | self.missed
         if not agent.hub_is_there():
-            return True
+            return bool(self.missed)
+        if report == self._reported and now < self._reported_at + AGAIN_S:
+            return False
+        acts = False
         with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError, OSError):
-            acts = (await wire.ask(agent.connection, ReportMissed(self.missed), ANSWER_S)).acts
+            acts = (await wire.ask(agent.connection, ReportMissed(report), ANSWER_S)).acts
+            self._reported, self._reported_at = report, now
+            self._recovered = {}
         self._alone_since = None if acts else self._alone_since or now
         return self._alone_since is not None and now >= self._alone_since + ALONE_S
 

@@ -232,8 +232,8 @@ class PeerMoves(MoveExecutor):
             raise Moving(f"topic '{topic.name}' is moving already; wait until that is over")
         if agent.broker in agent.registry.cordons():
             raise BadInput(f"broker '{agent.broker}' is cordoned, so nothing is placed there")
-        if (limit := self._limit()) and topic.stateful:
-            raise BadInput(f"broker '{agent.broker}' takes no topic with a processor: {limit}")
+        if limit := self._limit():
+            raise BadInput(f"broker '{agent.broker}' is full: {limit}")
         if len(agent.hosting.offers) >= MOST:
             raise BadInput(f"broker '{agent.broker}' takes {MOST} topics already, the most at once")
         agent.learn(offer.topic)

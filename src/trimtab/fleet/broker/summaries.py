@@ -10,7 +10,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final
 
-from trimtab.observe.best_brokers import AtBrokers, BestBrokers, Pairs, missed, summarise
+from trimtab.observe.best_brokers import AtBrokers, BestBrokers, Pairs, at_brokers, summarise
 from trimtab.observe.report import ClientPosition
 
 if TYPE_CHECKING:
@@ -42,19 +42,22 @@ class TopicSummaries:
         pairs = await self._pairs(bounds, brokers, stock)
         return {topic: summarise(pairs[topic], bound, home, brokers) for topic, bound in bounds.items()}
 
-    async def missed(
+    async def at_brokers(
         self, topics: Collection[str] | None, alive: Collection[str], stock: Mapping[str, int]
-    ) -> dict[str, AtBrokers]:
-        """Those of these topics (None: of all) whose bound is missed here though another broker is better."""
+    ) -> tuple[dict[str, AtBrokers], set[str]]:
+        """The latencies of those of these topics (None: of all) that are hosted here, and the names of those whose
+        bound is missed though another broker is better."""
         bounds = {name: bound for name, bound in self._bounds().items() if topics is None or name in topics}
         brokers = sorted(alive)
+        found: dict[str, AtBrokers] = {}
         if self._broker not in brokers:
-            return {}
-        home, found = brokers.index(self._broker), {}
+            return found, set()
+        home = brokers.index(self._broker)
         for topic, pairs in (await self._pairs(bounds, brokers, stock)).items():
-            if (miss := missed(pairs, bounds[topic], home, brokers)) is not None:
-                found[topic] = miss
-        return found
+            if (known := at_brokers(pairs, bounds[topic], home, brokers)) is not None:
+                found[topic] = known
+        missed = {name for name, known in found.items() if known.worst_ms > bounds[name] and known.better()}
+        return found, missed
 
     def _bounds(self) -> dict[str, float]:
         """The topics that are hosted here and have a bound."""

@@ -295,8 +295,8 @@ class Heard(msgspec.Struct):
 
 
 class ReportMissed(AdminRequest[Heard]):
-    """A broker hosts topics whose bound is missed because of the network, and that another broker would serve better.
-    Answered by the leading controller."""
+    """A broker hosts topics whose bound is missed because of the network, and that another broker would serve better;
+    or topics of which it has reported that before. Answered by the leading controller."""
 
     verb = "control.missed"
     topics: dict[str, AtBrokers]
