@@ -15,9 +15,10 @@ from trimtab.control.goals.following import FAR
 from trimtab.control.goals.promises import LATENCY, Promises
 from trimtab.control.loop import Loop
 from trimtab.control.network_latency import LATE_S, newest
+from trimtab.control.plan_runner import PlanRunner
 from trimtab.control.settings import Settings
 from trimtab.control.view import View
-from trimtab.fleet.protocol.plans import Plan, Question
+from trimtab.fleet.protocol.plans import Plan, Question, Step
 from trimtab.model.ids import Ids
 from trimtab.model.key import Key, RoutingTable
 from trimtab.model.rtts import Rtts
@@ -287,6 +288,26 @@ def test_a_topic_whose_move_is_under_way_is_not_moved_again():
     loop = Loop(Settings())
 
     assert loop.step(1.0, far_away(), moving=[Key("topic", "t0", "")]) is None
+
+
+def test_a_move_under_way_and_one_without_a_remedy_do_not_delay_other_topics():
+    full = AtBrokers("b2", 1, {"b2": (60.0, 1), "b3": (2.0, 0)}, at=1.0)
+    loop = Loop(Settings())
+    loop.step(1.0, zones([0, 2], [(0, 0), (2, 2)], at=1.0, missed={"t0": REPORT}), moving=[Key("topic", "t0", "")])
+
+    both = zones([0, 2], [(0, 0), (2, 2)], at=1.0, missed={"t0": REPORT, "t1": full})
+
+    assert moves(loop.step(1.3, both, moving=[Key("topic", "t0", "")])) == {"t1": "b3"}
+
+
+def test_latencies_of_before_a_move_say_nothing_about_the_brokers_it_has_changed():
+    runner, view = PlanRunner(Settings()), zones([0, 1], [(0, 0), (1, 1)], ms=5.0, at=1.0)
+    measured = replace(view, snapshot=replace(view.snapshot, p90_ms=np.array([900.0, 7.0])))
+    runner.loop.followed(0.5, Step.of(Key("topic", "t0", ""), "b3", "b0"))
+
+    runner.look(1.0, measured)
+
+    assert runner.loop.view.snapshot.p90_ms.tolist() == [pytest.approx(np.nan, nan_ok=True), 7.0]
 
 
 def test_while_paused_no_topic_follows():

@@ -47,6 +47,24 @@ def test_publishers_and_subscribers_are_counted_by_topic():
     assert in_loop(scene) == {"cam": (1, 2), "gps": (1, 0)}
 
 
+def test_clients_are_found_by_topic_and_topics_by_who_has_joined_them():
+    async def scene(links):
+        assert links.roles_by_client("cam") == {"taxi": {"pub", "sub"}, "tram": {"sub"}}
+        assert links.take_joined() == {"cam", "gps"}
+        assert links.take_joined() == set()
+        assert links.topics_of({"tram", "nobody"}) == {"cam"}
+        began = links.since("cam")
+        links.open("cam", "bus", "sub")
+        assert (links.take_joined(), links.since("cam")) == ({"cam"}, began)
+        for client in ("taxi", "tram", "bus"):
+            links.close("cam", client)
+        assert links.roles_by_client("cam") == {}
+        links.open("cam", "taxi", "pub")
+        return links.since("cam") >= began and links.take_joined() == {"cam"}
+
+    assert in_loop(scene)
+
+
 def test_opening_a_link_twice_counts_once():
     async def scene(links):
         links.open("cam", "taxi", "pub")

@@ -106,6 +106,33 @@ def test_a_position_is_reported_at_once_when_the_gateway_changes_and_then_every_
     asyncio.run(scenario())
 
 
+def test_a_change_while_a_report_is_under_way_is_reported_next():
+    async def scenario():
+        position = Position("ann", Wires({"b1": 9.0}, {"b2": 7.0, "b3": 8.0}), 30.0)
+        position.attach("b2", 1.0)
+        assert position.due("b1") == ClientPosition("b2", 1.0)
+        position.attach("b3", 1.0)
+        position.settle("b1")  # the answer to the report of b2
+        assert position.due("b1") == ClientPosition("b3", 1.0)
+
+    asyncio.run(scenario())
+
+
+def test_times_that_hardly_change_are_no_move_of_the_client():
+    async def scenario():
+        positions = ClientPositions()
+        for access_ms in (10.0, 11.9, 8.1):
+            positions.update("ann", ClientPosition("b1", access_ms, {"b1": access_ms}), ["b1", "b2"])
+        assert positions.take_moved() == {"ann"}
+        positions.update("ann", ClientPosition("b1", 8.2, {"b1": 8.2}), ["b1", "b2"])
+        assert positions.take_moved() == set()
+        positions.update("ann", ClientPosition("b1", 12.0, {"b1": 12.0}), ["b1", "b2"])
+        positions.update("bob", ClientPosition("b2", 1.0), ["b1", "b2"])
+        assert positions.take_moved() == {"ann", "bob"}
+
+    asyncio.run(scenario())
+
+
 def test_a_time_that_was_not_measured_is_estimated_by_coordinates():
     async def scenario():
         position = Position("ann", Wires({"b1": 9.0}, {"b2": 7.0, "b3": 1.0}), 30.0)

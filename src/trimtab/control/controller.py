@@ -211,10 +211,11 @@ class Controller:
 
     def heard(self, missed: Mapping[str, AtBrokers]) -> bool:
         """A broker reports missed bounds. Returns whether this controller decides about them."""
-        self.fleet_view.missed |= {
-            topic: msgspec.structs.replace(report, at=time.time()) for topic, report in missed.items()
-        }
-        self._urgent = True
+        known = self.fleet_view.missed
+        for topic, report in missed.items():
+            before = known.get(topic)
+            known[topic] = msgspec.structs.replace(report, at=time.time())
+            self._urgent |= before is None or msgspec.structs.replace(before, at=0.0) != report
         return self._view is not None
 
     async def _rehome_without_measurement(self, fleet: FleetState) -> None:
@@ -242,7 +243,7 @@ class Controller:
         while verdicts:
             verdict = verdicts[0]
             number = verdict.plan.number
-            await self.record.record_outcome(number, verdict.added_to((await self.record.decision(number)).outcome))
+            await self.record.record_outcome(number, verdict.added_to(await self.record.outcome(number)))
             verdicts.pop(0)
 
     def refuse_if_another_leads(self) -> None:

@@ -70,7 +70,8 @@ class Loop:
     _measured: float = -math.inf  # time of the newest measurement
     _pause: int = 0  # periods to wait after a plan that did not help; doubles
     _quiet_until: float = -math.inf
-    _urgent_after: float = -math.inf  # after an urgent decision without a plan
+    _urgent_after: float = -math.inf  # time of the next attempt for the reported topics that no broker has room for
+    _hopeless: frozenset[str] = frozenset()  # these topics
     _unverified: bool = False  # the result of the last plan has not been measured yet
     _moved_by_hand: float = -math.inf  # time at which a move was noticed that no plan had ordered
     _left: int = 0  # moves of the last plan that the budget did not allow
@@ -129,7 +130,8 @@ class Loop:
         that follow their clients are outside the budget of moves, and may move again soon: each move must gain enough.
         """
         aims = {finding.goal: finding.aim for finding in self.findings if finding.certain and finding.aim}
-        if not aims or now < self._urgent_after:
+        reported = frozenset(view.snapshot.missed)
+        if not aims or (now < self._urgent_after and reported <= self._hopeless):
             return None
         self.number += 1
         resting = tuple(goal.name for goal in GOALS[1:] if goal.name not in aims)
@@ -143,7 +145,8 @@ class Loop:
             self.question = question
             return decision
         self.number -= 1
-        self._urgent_after = now + self.settings.period_s
+        if not moving:  # a topic whose move is under way is not hopeless
+            self._urgent_after, self._hopeless = now + self.settings.period_s, reported
         return None
 
     def _without_stale_latencies(self, now: float, view: View) -> View:
@@ -151,7 +154,7 @@ class Loop:
         the load of before."""
         p90 = view.snapshot.p90_ms
         stale = {broker for broker, at in self._changed.items() if now < at + STALE_S}
-        if p90 is None or not stale or view.snapshot.growth is not None:
+        if p90 is None or not stale:
             return view
         rows = [row for row, name in enumerate(view.brokers) if name in stale]
         topics = view.snapshot.workload.links.topic[np.isin(view.carriers(), rows)]

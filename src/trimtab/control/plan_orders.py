@@ -90,7 +90,7 @@ class PlanOrders:
 
     async def record_end(self, progress: Progress, links: str = "") -> None:
         """Write what has become of a plan's steps; a verdict that was written before stays."""
-        before = (await self._record.decision(progress.plan.number)).outcome
+        before = await self._record.outcome(progress.plan.number)
         outcome = Outcome.of(progress, links)
         if progress.plan.aside:
             outcome = msgspec.structs.replace(outcome, helped=None, unmeasured=ASIDE)

@@ -40,11 +40,12 @@ class PlanRunner:
         self, now: float, view: View, *, paused: bool = False, cordoned: Collection[str] = ()
     ) -> Plan | NoPlan | None:
         """Decide what to do now, if anything; and drop the remaining steps of a plan that no longer helps."""
-        progress, view = self.progress, self.loop.trends.look(view)
+        progress = self.progress
         if progress is None:
             return self.loop.step(now, view, paused=paused, cordoned=cordoned, moving=self.moving())
         left = [*progress.of(WAITING), *progress.of(MOVING)]
-        if not progress.by_hand and progress.count(WAITING) and not self.loop.still_helps(view, progress.plan, left):
+        grown = self.loop.trends.look(view)
+        if not progress.by_hand and progress.count(WAITING) and not self.loop.still_helps(grown, progress.plan, left):
             progress.drop("its remaining steps would no longer help")
         pending = {step.key for step in left}
         lost = (view.keys[row] for row in np.flatnonzero(view.current == UNPLACED).tolist())

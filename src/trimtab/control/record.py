@@ -123,6 +123,11 @@ class Record:
     async def decision(self, number: int) -> Decision:
         return await self._log.decision(number)
 
+    async def outcome(self, number: int) -> Outcome | None:
+        """None also if the decision is no longer kept: the stream has discarded it."""
+        found = await self._log.decisions([number])
+        return found[0].outcome if found else None
+
     async def numbers(self) -> list[int]:
         """Numbers of all decisions that are kept, the oldest first."""
         return await self._log.numbers()

@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Floats
 
 log = logging.getLogger("trimtab.lab")
-HASH, STAY, ORACLE, TRIMTAB = "hash", "stay", "oracle", "trimtab"
-MEASURED: Final = "trimtab-spark"  # trimtab, with Spark that measures the fleet for the controller
-CONTROLLED: Final = (TRIMTAB, MEASURED)
-POLICIES: Final = (HASH, STAY, ORACLE, *CONTROLLED)
+HASH, STAY, ORACLE = "hash", "stay", "oracle"
+TRIMTAB: Final = "trimtab"  # the controller moves topics; Spark measures the fleet for it
+BROKERS: Final = "brokers"  # there is no controller, and brokers move topics themselves
+FOLLOWING: Final = (TRIMTAB, BROKERS)
+POLICIES: Final = (HASH, STAY, ORACLE, *FOLLOWING)
 HUB_MS: Final = 40.0  # one way between any site and the hub (Gupta, SEC'21, 5.1.1)
 JITTER: Final = 0.05  # share of each emulated delay
 PROBE_S: Final = 0.5  # interval of the probes of brokers
@@ -135,7 +136,7 @@ class LiveTrial:
             self.fleet = await stack.enter_async_context(
                 LiveFleet(
                     len(names), between_ms=float(world.between_ms.max()), hub_ms=HUB_MS, jitter=JITTER,
-                    network=NetworkSettings(probe_s=PROBE_S, alone=self.job["policy"] in CONTROLLED),
+                    network=NetworkSettings(probe_s=PROBE_S, alone=self.job["policy"] in FOLLOWING),
                     places=tuple(world.site_of), capacity=world.capacity,
                 )
             )  # fmt: skip
@@ -148,7 +149,7 @@ class LiveTrial:
             await self._connect(stack)
             await self._make_topics()
             await self._converge()
-            if self.job["policy"] in CONTROLLED:
+            if self.job["policy"] == TRIMTAB:
                 await self._control()
             return await self._play()
 
@@ -205,13 +206,12 @@ class LiveTrial:
             log.warning("%d round-trip times are not estimated well", len(waiting))
 
     async def _control(self) -> None:
-        if self.job["measure"]:
-            await self.fleet.launch.start_pipeline(None, SPARK)
+        await self.fleet.launch.start_pipeline(None, SPARK)
         self.fleet.launch.start_controller(settings=asdict(self.settings()))
         deadline = time.monotonic() + COORDINATES_S
         while time.monotonic() < deadline:
             with contextlib.suppress(Unreachable):
-                if (await self.operator.status(2.0)).measured is not None or not self.job["measure"]:
+                if (await self.operator.status(2.0)).measured is not None:
                     return
             await asyncio.sleep(0.2)
         raise Unreachable(f"no controller leads with a measurement within {COORDINATES_S:g} s")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import nats.errors
 
-from trimtab.errors import BadInput, Unreachable
+from trimtab.errors import BadInput, Moving, Unreachable
 from trimtab.fleet import tasks
 from trimtab.fleet.protocol import wire
 from trimtab.fleet.protocol.admin_verbs import ReportMissed
@@ -30,6 +30,8 @@ PERIOD_S: Final = 0.25
 EVERYTHING_S: Final = 5.0  # interval at which all topics are looked at, since coordinates of brokers change too
 ANSWER_S: Final = 1.0
 AGAIN_S: Final = 1.0  # interval of reports that say the same
+BEST: Final = 3  # brokers that are asked to take a topic
+ARRIVE_S: Final = 2.5  # time after the arrival of a topic within which all of its clients follow and report
 MOST: Final = 50  # topics in a report, those with most violating pairs first
 ALONE_S: Final = 5.0  # time without a controller that acts after which this broker does; another one may be taking over
 REST_S: Final = 5.0  # time after an attempt to give a topic away, until the next one
@@ -43,6 +45,7 @@ class Following:
         self._agent = agent
         self._summaries = summaries
         self._may_act = alone
+        self._arriving: set[str] = set()  # topics that have come here just now
         self._recovered: dict[str, AtBrokers] = {}  # topics that were missed, and of which that must be reported
         self._reported: dict[str, AtBrokers] = {}  # the last report that was answered
         self._reported_at = -math.inf
@@ -60,6 +63,8 @@ class Following:
                 if everything:
                     everything_at = loop.time() + EVERYTHING_S
                 await self.look(everything=everything)
+                if not self.missed:
+                    self._alone_since = None
                 if (self.missed or self._recovered) and await self._is_alone(loop.time()) and self._may_act:
                     self._give(loop.time())
         finally:
@@ -68,11 +73,12 @@ class Following:
     async def look(self, *, everything: bool = False) -> None:
         """Find missed bounds among the topics whose clients have moved, and those that were missed before."""
         agent = self._agent
-        moved = agent.positions.take_moved()
-        topics = None if everything else self.missed.keys() | agent.links.topics_of(moved)
+        joined = agent.links.take_joined() | agent.links.topics_of(agent.positions.take_moved())
+        topics = None if everything else self.missed.keys() | joined | self._arriving
         if topics is not None and not topics:
             return
         found, missed = await self._summaries.at_brokers(topics, agent.alive, agent.stock)
+        missed -= self._incomplete(missed)
         for topic in missed - self.missed.keys():
             miss = found[topic]
             log.info("topic %s takes %g ms through the network at %s", topic, miss.worst_ms, miss.broker)
@@ -81,6 +87,13 @@ class Following:
         self._recovered = {topic: known for topic, known in self._recovered.items() if topic not in missed}
         worst = sorted(missed, key=lambda topic: (-found[topic].violating, topic))[:MOST]
         self.missed = {topic: found[topic] for topic in worst}
+
+    def _incomplete(self, topics: set[str]) -> set[str]:
+        """Those of these topics that have come here just now. Some of their clients may not have come yet, and the
+        latencies are those of the others."""
+        now, since = asyncio.get_running_loop().time(), self._agent.links.since
+        self._arriving = {topic for topic in topics if now < since(topic) + ARRIVE_S}
+        return self._arriving
 
     async def _is_alone(self, now: float) -> bool:
         """Report the missed bounds, at once if they have changed. Returns whether this broker has to act itself."""
@@ -100,15 +113,19 @@ class Following:
     def _give(self, now: float) -> None:
         """Give missed topics to better brokers, each to the best one that takes it."""
         self._tried = {topic: at for topic, at in self._tried.items() if now < at + REST_S}
-        for topic, miss in self.missed.items():
-            if topic not in self._tried and topic not in self._agent.peer_moves.moving:
-                self._tried[topic] = now
-                self._giving.start(self._give_to_one_of(topic, miss.better()))
+        moves, registry = self._agent.peer_moves, self._agent.registry
+        waiting = [topic for topic in self.missed if topic not in self._tried and topic not in moves.moving]
+        given = [topic for topic in waiting if not registry.topic(topic).persistent]
+        for topic in given[: moves.places]:
+            self._tried[topic] = now
+            self._giving.start(self._give_to_one_of(topic, self.missed[topic].better()[:BEST]))
 
     async def _give_to_one_of(self, topic: str, brokers: list[str]) -> None:
         for broker in brokers:
             try:
                 return await self._agent.peer_moves.give(topic, broker)
+            except Moving:
+                return None
             except (BadInput, Unreachable) as error:
                 log.warning("topic %s cannot be given to %s: %s", topic, broker, error)
                 if isinstance(error, Unreachable) and error.changed:

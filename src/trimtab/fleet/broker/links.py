@@ -36,6 +36,9 @@ class Links:
     _seen: dict[str, float] = field(default_factory=dict)  # client with links here -> time of its last report
     _residents: dict[str, float] = field(default_factory=dict)  # client at home here -> time of its last report
     _waiting: list[_Wait] = field(default_factory=list)
+    _clients: dict[str, set[str]] = field(default_factory=dict)  # topic -> clients with links
+    _since: dict[str, float] = field(default_factory=dict)  # topic -> time at which the first of these came
+    _joined: set[str] = field(default_factory=set)  # topics that a client has joined since the last call of take_joined
 
     def open(self, topic: str, client: str, role: str) -> None:
         self._seen[client] = asyncio.get_running_loop().time()
@@ -44,6 +47,10 @@ class Links:
             for wait in self._waiting:
                 if wait.match(topic, client):
                     wait.left.add((topic, client))
+            if topic not in self._clients:
+                self._clients[topic], self._since[topic] = set(), asyncio.get_running_loop().time()
+            self._clients[topic].add(client)
+            self._joined.add(topic)
         topics.setdefault(topic, set()).add(role)
 
     def close(self, topic: str, client: str, role: str | None = None) -> None:
@@ -92,6 +99,19 @@ class Links:
         """Topics to which any of these clients has a link here."""
         return {topic for client in clients for topic in self._roles.get(client, ())}
 
+    def take_joined(self) -> set[str]:
+        """Topics that a client has joined since the last call."""
+        joined, self._joined = self._joined, set()
+        return joined
+
+    def since(self, topic: str) -> float:
+        """When the first client of a topic came here; now if there is none."""
+        return self._since.get(topic, asyncio.get_running_loop().time())
+
+    def roles_by_client(self, topic: str) -> dict[str, set[str]]:
+        """The clients of a topic, with their roles."""
+        return {client: self._roles[client][topic] for client in self._clients.get(topic, ())}
+
     def counts(self) -> dict[str, tuple[int, int]]:
         """Publishers and subscribers by topic."""
         counted: dict[str, list[int]] = {}
@@ -135,6 +155,9 @@ class Links:
     def _forget(self, topic: str, client: str) -> None:
         topics = self._roles[client]
         del topics[topic]
+        self._clients[topic].discard(client)
+        if not self._clients[topic]:
+            del self._clients[topic], self._since[topic]
         if not topics:
             del self._roles[client], self._seen[client]
         for wait in self._waiting:

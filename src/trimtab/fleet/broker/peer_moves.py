@@ -83,6 +83,11 @@ class PeerMoves(MoveExecutor):
 
     # Giving.
 
+    @property
+    def places(self) -> int:
+        """The number of further topics that may be given away now."""
+        return max(0, MOST - len(self.moving))
+
     async def give(self, topic: str, target: str) -> None:
         """Move a whole topic, which is not persistent, from this broker to another one.
 
@@ -111,6 +116,8 @@ class PeerMoves(MoveExecutor):
         host = agent.hosting.hosts.get(name)
         if name in self.moving or name in agent.hosting.moving or (host is not None and not host.live):
             raise Moving(f"topic '{name}' is moving already; wait until that is over")
+        if agent.registry.version(name)[1] and agent.hub_is_there():
+            raise Moving(f"the hub is about to take over an earlier move of topic '{name}'; wait until it has")
         if topic.broker != agent.broker:
             raise BadInput(f"topic '{name}' is at '{topic.broker}', so '{agent.broker}' cannot give it away")
         if target == agent.broker:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from trimtab.fleet.protocol.agent_verbs import FoundPosition, GetPosition
+from trimtab.observe.best_brokers import gain_needed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -35,7 +36,7 @@ class ClientPositions:
         if cleaned is not position:
             self.refused += 1
         if cleaned is not None:
-            if cleaned != self.get(client):
+            if not _same(self.get(client), cleaned):
                 self._moved.add(client)
             self._by_client[client] = cleaned, asyncio.get_running_loop().time()
 
@@ -56,3 +57,11 @@ class ClientPositions:
     def of(self, clients: Iterable[str]) -> Positions:
         """The positions of these clients, of those that have reported one."""
         return {client: self._by_client[client][0] for client in clients if client in self._by_client}
+
+
+def _same(one: ClientPosition | None, other: ClientPosition) -> bool:
+    """Whether a position is the same but for changes of times that are worth no move."""
+    if one is None or (one.gateway, one.rtts.keys()) != (other.gateway, other.rtts.keys()):
+        return False
+    times = [(one.access_ms, other.access_ms), *((one.rtts[name], other.rtts[name]) for name in one.rtts)]
+    return all(abs(before - now) <= gain_needed(before) for before, now in times)

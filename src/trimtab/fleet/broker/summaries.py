@@ -47,7 +47,7 @@ class TopicSummaries:
     ) -> tuple[dict[str, AtBrokers], set[str]]:
         """The latencies of those of these topics (None: of all) that are hosted here, and the names of those whose
         bound is missed though another broker is better."""
-        bounds = {name: bound for name, bound in self._bounds().items() if topics is None or name in topics}
+        bounds = self._bounds(topics)
         brokers = sorted(alive)
         found: dict[str, AtBrokers] = {}
         if self._broker not in brokers:
@@ -59,44 +59,35 @@ class TopicSummaries:
         missed = {name for name, known in found.items() if known.worst_ms > bounds[name] and known.better()}
         return found, missed
 
-    def _bounds(self) -> dict[str, float]:
-        """The topics that are hosted here and have a bound."""
+    def _bounds(self, topics: Collection[str] | None = None) -> dict[str, float]:
+        """Those of these topics (None: of all) that are hosted here and have a bound."""
+        find = self._registry.find_topic
+        known = self._registry.topics() if topics is None else {name: find(name) for name in topics}
         return {
             name: topic.latency_ms
-            for name, topic in self._registry.topics().items()
-            if topic.whole and topic.broker == self._broker and topic.latency_ms
+            for name, topic in known.items()
+            if topic is not None and topic.whole and topic.broker == self._broker and topic.latency_ms
         }
 
     async def _pairs(self, topics: Collection[str], brokers: list[str], stock: Mapping[str, int]) -> dict[str, Pairs]:
         """Publishers and subscribers of each topic."""
         if not topics:
             return {}
-        ways = Ways(self._registry.coordinates(), brokers)
-        ends: dict[str, tuple[list[list[float]], list[list[float]]]] = {name: ([], []) for name in topics}
-        done = 0
-        for client, links in self._links.by_client().items():
-            if not links.keys() & ends.keys():
-                continue
-            position = self._positions.get(client)
-            legs = None if position is None else ways.legs(position)
-            if legs is None:
-                continue
-            done += len(brokers)
-            for topic in links.keys() & ends.keys():
-                for role, side in zip(("pub", "sub"), ends[topic], strict=True):
-                    if role in links[topic]:
-                        side.append(legs)
-                        done += len(brokers)
-            if done > AT_ONCE:
-                done = 0
-                await asyncio.sleep(0)
+        ways, found = Ways(self._registry.coordinates(), brokers), {}
         here = ways.legs(ClientPosition(self._broker, 0.0)) if self._broker in brokers else None
-        found = {}
-        for topic, (publishers, subscribers) in ends.items():
+        done = 0
+        for topic in topics:
+            sides: dict[str, list[list[float]]] = {"pub": [], "sub": []}
+            for client, roles in self._links.roles_by_client(topic).items():
+                position = self._positions.get(client)
+                legs = None if position is None else ways.legs(position)
+                done += len(brokers)
+                if legs is not None:
+                    for role in roles:
+                        sides[role].append(legs)
             if here is not None and stock.get(topic):
-                subscribers.append(here)
-            found[topic] = Pairs(publishers, subscribers, len(brokers))
-            done += (len(publishers) + len(subscribers)) * len(brokers)
+                sides["sub"].append(here)
+            found[topic] = Pairs(sides["pub"], sides["sub"], len(brokers))
             if done > AT_ONCE:
                 done = 0
                 await asyncio.sleep(0)

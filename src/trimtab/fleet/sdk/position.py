@@ -45,6 +45,7 @@ class Position:
         self._version = 0  # grows when the gateway changes
         self._gateway = ""
         self._detached = asyncio.Event()
+        self._sent: dict[str, int] = {}  # broker -> version in the report that is under way
         self._reported: dict[str, tuple[int, float]] = {}  # broker -> version and time of the last report to it
 
     def attach(self, gateway: str, access_ms: float) -> None:
@@ -98,11 +99,12 @@ class Position:
         """The position, if it is to be part of the next report to a broker: every few seconds, or after a change."""
         version, at = self._reported.get(broker, (-1, 0.0))
         late = asyncio.get_running_loop().time() - at > REPORT_S - 0.5
+        self._sent[broker] = self._version
         return self.now if late or version != self._version else None
 
     def settle(self, broker: str) -> None:
-        """The broker has the newest position."""
-        self._reported[broker] = self._version, asyncio.get_running_loop().time()
+        """The broker has the position that was due last. It may have changed since then."""
+        self._reported[broker] = self._sent[broker], asyncio.get_running_loop().time()
 
     async def run(self) -> None:
         explored_at = self._explore_s * self._random.random()  # the first time of all clients differs

@@ -59,7 +59,7 @@ class JointLive:
         check(policy, POLICIES)
         return [
             {"policy": name, "seconds": seconds, "rate": rate, "still": False, "kill_hub": False,
-             "measure": name == TRIMTAB, "warm": WARM_S[name], "seed": seed}
+             "warm": WARM_S[name], "seed": seed}
             for name in policy for seed in range(seeds)
         ]  # fmt: skip
 

@@ -12,7 +12,7 @@ import numpy as np
 from trimtab.fleet import tasks
 from trimtab.lab.experiment import Bar, Report, select
 from trimtab.lab.live_rows import SECONDS, figures, pictures, table
-from trimtab.lab.live_trial import CONTROLLED, HASH, MEASURED, TRIMTAB, LiveTrial, World, check, sleep_until
+from trimtab.lab.live_trial import FOLLOWING, HASH, TRIMTAB, LiveTrial, World, check, sleep_until
 from trimtab.lab.worlds.mmog import cities, to_brokers
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class MmogLive:
         check(policy)
         return [
             {"policy": name, "seconds": seconds, "rate": rate, "clients": clients, "still": still,
-             "kill_hub": kill_hub, "measure": name == MEASURED, "warm": WARM_S, "seed": seed}
+             "kill_hub": kill_hub, "warm": WARM_S, "seed": seed}
             for name in policy for seed in range(seeds)
         ]  # fmt: skip
 
@@ -145,7 +145,7 @@ def _world(count: int, groups: list[set[str]]) -> World:
 
 def _bars(rows: list[Row]) -> tuple[Bar, ...]:
     bars = []
-    for row in [row for row in select(rows, row="total") if row["policy"] in CONTROLLED]:
+    for row in [row for row in select(rows, row="total") if row["policy"] in FOLLOWING]:
         about = f"{row['policy']}, seed {row['seed']}: "
         if row["still"]:
             bars.append(Bar.at_most(f"{about}moves while no group changes", max(row["moves"], row["switches"]), 0))

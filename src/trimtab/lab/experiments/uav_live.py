@@ -10,7 +10,7 @@ import numpy as np
 from trimtab.fleet import tasks
 from trimtab.lab.experiment import Bar, Report, select
 from trimtab.lab.live_rows import SECONDS, figures, pictures, table
-from trimtab.lab.live_trial import CONTROLLED, HASH, MEASURED, TRIMTAB, LiveTrial, World, check, sleep_until
+from trimtab.lab.live_trial import FOLLOWING, HASH, TRIMTAB, LiveTrial, World, check, sleep_until
 from trimtab.lab.worlds.uav import BETWEEN_MS, INSIDE_MS, SIDE_KM, zones_over_time
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class UavLive:
         check(policy)
         return [
             {"policy": name, "seconds": seconds, "rate": rate, "clients": clients, "still": still,
-             "kill_hub": kill_hub, "measure": name == MEASURED, "warm": WARM_S, "side_km": float(side), "seed": seed}
+             "kill_hub": kill_hub, "warm": WARM_S, "side_km": float(side), "seed": seed}
             for name in policy for seed in range(seeds)
         ]  # fmt: skip
 
@@ -61,7 +61,8 @@ class UavLive:
             f"every zone. The bound is {BOUND_MS:g} ms from publisher to subscriber, so a swarm's topics must be in "
             "its zone. `hash`: topics stay where a hash of their name puts them, as in Pulsar. `stay`: they begin in "
             "the zone of their swarm, and nobody moves them. `oracle`: the experiment orders the right moves at every "
-            "change of zones. `trimtab`: the fleet and its controller move them."
+            "change of zones. `trimtab`: the controller moves them. `brokers`: without a controller, brokers move "
+            "them themselves."
         )
         parts = [text, table(rows), *pictures(rows, out, "uav-live", "swarm changes zone")]
         return Report("\n\n".join(parts), _bars(rows), figures(rows))
@@ -110,7 +111,7 @@ def _world(clients: int, zones: list[int]) -> World:
 
 def _bars(rows: list[Row]) -> tuple[Bar, ...]:
     bars = []
-    for row in [row for row in select(rows, row="total") if row["policy"] in CONTROLLED]:
+    for row in [row for row in select(rows, row="total") if row["policy"] in FOLLOWING]:
         about = f"{row['policy']}, seed {row['seed']}: "
         if row["still"]:
             bars.append(Bar.at_most(f"{about}moves while nobody moves", max(row["moves"], row["switches"]), 0))
