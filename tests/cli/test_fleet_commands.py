@@ -61,7 +61,7 @@ def test_a_latency_bound_is_set_and_removed(fleet, topic, trimtab):
 
     done = trimtab("topic", "set", topic, "--latency", "1.5s", "--home", fleet.home)
     assert done.out.splitlines()[0] == f"topic {topic}: p90 at most 1500 ms"
-    assert "it has no processor, so its latency is not predicted and nothing is moved for it" in done.out
+    assert "it has no processor: it follows clients that are too far from its broker" in done.out
     assert bound() == 1500.0
     for wrong in ("soon", "0ms", "-1s", "200"):
         assert f"but this came: '{wrong}'" in refused(

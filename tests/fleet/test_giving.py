@@ -399,7 +399,7 @@ def test_a_target_with_the_state_waits_for_the_decision(server, tmp_path):
         (lambda a: a.peer_moves.moving.add("cam"), "topic 'cam' is moving already"),
         (
             lambda a: setattr(a, "report", BrokerReport("b1", 0.0, 2.0, 1.0, topics={"x": TopicReport(busy_s=1.8)})),
-            "broker 'b1' takes no topic with a processor: it uses 1.9 of its 2 cores",
+            "broker 'b1' is full: it uses 1.9 of its 2 cores",
         ),
         (
             lambda a: setattr(a, "report", BrokerReport("b1", 0.0, 2.0, in_bytes=1500, out_bytes=500)),

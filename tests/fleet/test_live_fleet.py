@@ -429,6 +429,10 @@ def test_creating_a_topic_twice_is_fine_unless_it_differs(fleet, topic):
         (lambda c, t: c.create_topic(t, unit="planet"), "unit must be one of"),
         (lambda c, t: c.create_topic(t, persistent=True, unit="client"), "placed as a whole"),
         (lambda c, t: c.create_topic(t, persistent=True, replicas=3), "replicas|3"),
+        (
+            lambda c, t: c.create_topic(t, processor="burn?ms=20", latency_ms=5.0, rate=5.0, processing_ms=20.0),
+            "cannot keep its bound of 5 ms: processing one message takes 20 ms",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence_and_changes_nothing(fleet, topic, act, sentence):

@@ -28,7 +28,8 @@ def judge(
 ) -> None:  # fmt: skip
     """Compute the figures of PLACEMENT, a placement file, on WORKLOAD, a folder.
 
-    Exit code 1 if the placement exceeds a broker's limit, or a topic is out of its latency bound in the simulation.
+    Exit code 1 if the placement exceeds a broker's limit, or a topic is out of its latency bound, in the simulation or
+    by the network.
     """
     with output.progress(quiet=as_json) as bar:
         step = bar.add_task("reading", total=2)
@@ -64,5 +65,8 @@ def judge(
         output.print_out_of_bound(judgement)
         if chosen and chosen.hint:
             click.echo(chosen.hint)
-    if not judgement.feasible or output.out_of_bound(judgement):
+    far = judgement.network.topics_out_of_bound if judgement.network else 0
+    if far and not as_json:
+        click.echo(f"{far:,} topic{'' if far == 1 else 's'} out of bound by the network")
+    if not judgement.feasible or output.out_of_bound(judgement) or far:
         raise SystemExit(1)

@@ -36,7 +36,12 @@ def show(controller: ControllerStatus) -> None:
         brokers = (f"{name} {load_:,.0f}" for name, load_ in sorted(controller.brokers.items()))
         rows.append(("of brokers", f"{', '.join(brokers)} bytes/s"))
     rows.append(("measured", f"{time.time() - controller.measured:.0f} s ago" if controller.measured else "not yet"))
-    rows.append(("findings", "; ".join(controller.findings) or "nothing"))
+    rows.append(
+        (
+            "findings",
+            "; ".join(controller.findings) or ("nothing" if controller.measured else "unknown without a measurement"),
+        )
+    )
     if controller.paused:
         rows.append(("paused", controller.paused))
     if controller.why_not:

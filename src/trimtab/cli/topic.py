@@ -42,7 +42,8 @@ def topic() -> None:
 def set_topic(name: str, latency: str, home: str | None, as_json: bool) -> None:
     """Set the latency bound of topic NAME.
 
-    Latencies of topics with a processor are predicted, and kept by moves. Of a topic without one, a miss is only shown.
+    Latencies of processing and of the network are predicted, and kept by moves. Of a topic with neither a processor nor
+    clients with a known position, a miss is only shown.
     """
     bound = bound_ms(latency)
 
@@ -56,5 +57,5 @@ def set_topic(name: str, latency: str, home: str | None, as_json: bool) -> None:
         return
     click.echo(f"topic {name} has no latency bound" if bound is None else f"topic {name}: p90 at most {bound:g} ms")
     if bound is not None and not processed:
-        click.echo("it has no processor, so its latency is not predicted and nothing is moved for it: the controller "
-                   "compares the measured p90 with the bound, and trimtab status shows a miss")  # fmt: skip
+        click.echo("it has no processor: it follows clients that are too far from its broker, and trimtab status shows "
+                   "a measured p90 above the bound")  # fmt: skip

@@ -2,7 +2,7 @@
 
 A placement decides how many messages of each topic every broker processes. From these rates, the queueing model of
 ``predict`` gives the share of time in which each processor is busy, and the p90 latency of its topic. The worst-case
-network latency of a whole topic at its broker (``NetworkLatency``) is added to that. The *strain* of a broker is the
+network latency of a whole topic at its broker (``NetworkByBroker``) is added to that. The *strain* of a broker is the
 larger of two ratios, over its topics with a bound: latency to the bound, and busy time to the share that may be busy.
 Above 1, a bound is expected to be missed.
 

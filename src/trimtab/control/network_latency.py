@@ -35,7 +35,7 @@ LATE_S: Final = 15.0  # longest time after which a measurement contains a change
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkLatency:
+class NetworkByBroker:
     """Row n is the topic of row ``topic[n]`` in the view's workload. A topic whose latency at its own broker is not
     known is left out."""
 
@@ -46,7 +46,7 @@ class NetworkLatency:
     late: Counts  # (N,) pairs above the bound at its broker by more than the improvement that a move needs
 
     @classmethod
-    def of(cls, view: View) -> NetworkLatency:
+    def of(cls, view: View) -> NetworkByBroker:
         topics = view.snapshot.workload.topics
         bounds = topics.latency_ms
         rows = np.zeros(0, np.int32)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from trimtab.control.network_latency import NetworkLatency
+from trimtab.control.network_latency import NetworkByBroker
 from trimtab.fleet.protocol.names import STOCK
 from trimtab.model.ids import Ids
 from trimtab.model.judgement import Load
@@ -160,9 +160,9 @@ class View:
         return np.bincount(rows[placed], weights=self.requests[placed], minlength=len(self.brokers)).astype(np.float64)
 
     @cached_property
-    def network(self) -> NetworkLatency:
+    def network(self) -> NetworkByBroker:
         """Network latencies of whole topics with a bound."""
-        return NetworkLatency.of(self)
+        return NetworkByBroker.of(self)
 
     def homes(self, topics: Rows) -> Rows:
         """Broker of each of these topics, UNPLACED for one that is not placed as a whole."""

@@ -127,13 +127,15 @@ def _draw_bars(panel: Axes, comparison: Comparison) -> None:
     names = [answer.policy.split("/")[-1] for answer in comparison.answers]
     values = np.array([answer.judgement.figure(best.figure) for answer in comparison.answers])
     at = np.arange(len(names))[::-1]
-    shown = np.minimum(values, 4.0 * max(best.value, float(np.median(values))))
+    limit = 4.0 * max(best.value, float(np.median(values))) or float(values.max(initial=0.0))
+    shown = np.minimum(values, limit)  # one bad policy must not make all other bars too short to compare
     panel.barh(at, shown, color=[COLOURS.get(name, "#555555") for name in names], height=0.65)
     panel.axvline(best.value, color="black", linewidth=1, linestyle="--", label=f"lower bound ({best.kind})")
     for y, value, drawn in zip(at, values, shown, strict=True):
-        panel.text(drawn, y, f" {value:,.0f}" if value >= 1000 else f" {value:.3g}", va="center", fontsize=8)
+        label = f" {value:,.0f}" if value >= 1000 else f" {value:.3g}"
+        panel.text(drawn, y, f" ≫{label} (cut off)" if value > drawn else label, va="center", fontsize=8)
     panel.set_yticks(at, names)
-    panel.set_xlim(0.0, 1.25 * float(shown.max(initial=1.0)))
+    panel.set_xlim(0.0, (1.6 if (values > shown).any() else 1.25) * float(shown.max(initial=0.0) or 1.0))
     panel.set_xlabel(AXES[best.figure])
     panel.xaxis.set_major_locator(MaxNLocator(4))
     panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")

@@ -33,7 +33,7 @@ AGAIN_S: Final = 1.0  # interval of reports that say the same
 BEST: Final = 3  # brokers that are asked to take a topic
 ARRIVE_S: Final = 2.5  # time after the arrival of a topic within which all of its clients follow and report
 MOST: Final = 50  # topics in a report, those with most violating pairs first
-ALONE_S: Final = 5.0  # time without a controller that acts after which this broker does; another one may be taking over
+ALONE_S: Final = 5.0  # time without an answer after which this broker acts: another controller may be taking over
 REST_S: Final = 5.0  # time after an attempt to give a topic away, until the next one
 
 
@@ -49,7 +49,7 @@ class Following:
         self._recovered: dict[str, AtBrokers] = {}  # topics that were missed, and of which that must be reported
         self._reported: dict[str, AtBrokers] = {}  # the last report that was answered
         self._reported_at = -math.inf
-        self._alone_since: float | None = None  # since when no controller acts on reports
+        self._alone_since: float | None = None  # since when no controller answers
         self._tried: dict[str, float] = {}  # topic -> time of the last attempt to give it away
         self._giving = tasks.Background("a topic that follows its clients", log)
 
@@ -102,13 +102,12 @@ class Following:
             return bool(self.missed)
         if report == self._reported and now < self._reported_at + AGAIN_S:
             return False
-        acts = False
         with contextlib.suppress(BadInput, Unreachable, nats.errors.Error, TimeoutError, OSError):
             acts = (await wire.ask(agent.connection, ReportMissed(report), ANSWER_S)).acts
-            self._reported, self._reported_at = report, now
-            self._recovered = {}
-        self._alone_since = None if acts else self._alone_since or now
-        return self._alone_since is not None and now >= self._alone_since + ALONE_S
+            self._reported, self._reported_at, self._recovered, self._alone_since = report, now, {}, None
+            return not acts
+        self._alone_since = self._alone_since or now
+        return now >= self._alone_since + ALONE_S
 
     def _give(self, now: float) -> None:
         """Give missed topics to better brokers, each to the best one that takes it."""

@@ -42,6 +42,8 @@ class TopicCreation:
         keeper, name = self._keeper, wanted.name
         existing = keeper.registry.find_topic(name)
         work = None
+        if existing is None:
+            self._refuse_hopeless(request)
         if wanted.processor and wanted.whole and existing is None:
             work = keeper.hosts.newcomer(time.monotonic(), wanted, request.expected)
         chosen = wanted.broker or (existing.broker if existing else await self._first_broker(request, work))
@@ -60,6 +62,18 @@ class TopicCreation:
         await keeper.write(topic_entry(name), topic)
         keeper.hosts.created(time.monotonic(), topic, work)
         return Created(chosen, created=True)
+
+    def _refuse_hopeless(self, request: CreateTopic) -> None:
+        """Refuse a bound that not even a single message can keep."""
+        topic, expected = request.topic, request.expected
+        if expected is None or topic.latency_ms is None:
+            return
+        fastest = max((broker.speed for broker in self._keeper.registry.brokers().values()), default=1.0)
+        if (least := expected.processing_ms / fastest) > topic.latency_ms:
+            raise BadInput(
+                f"topic '{topic.name}' cannot keep its bound of {topic.latency_ms:g} ms: processing one message takes "
+                f"{least:g} ms; raise the bound, or speed up the processor"
+            )
 
     async def _first_broker(self, request: CreateTopic, work: Work | None) -> str:
         """Of the brokers that keep every latency bound with the topic, the one by the rule of first placements."""
