@@ -99,6 +99,7 @@ class Following:
         """Report the missed bounds, at once if they have changed. Returns whether this broker has to act itself."""
         agent, report = self._agent, self._recovered | self.missed
         if not agent.hub_is_there():
+            self._recovered = {}
             return bool(self.missed)
         if report == self._reported and now < self._reported_at + AGAIN_S:
             return False
@@ -114,8 +115,9 @@ class Following:
         self._tried = {topic: at for topic, at in self._tried.items() if now < at + REST_S}
         moves, registry = self._agent.peer_moves, self._agent.registry
         waiting = [topic for topic in self.missed if topic not in self._tried and topic not in moves.moving]
-        given = [topic for topic in waiting if not registry.topic(topic).persistent]
-        for topic in given[: moves.places]:
+        entries = {topic: registry.find_topic(topic) for topic in waiting}
+        movable = [topic for topic, entry in entries.items() if entry is not None and not entry.persistent]
+        for topic in movable[: moves.places]:
             self._tried[topic] = now
             self._giving.start(self._give_to_one_of(topic, self.missed[topic].better()[:BEST]))
 
