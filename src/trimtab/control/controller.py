@@ -163,7 +163,8 @@ class Controller:
             return
         if outcome is None:
             dropped = Progress(plan, plan.at, ended=plan.at)
-            dropped.drop("its controller died before the plan began")
+            died = "its controller died; the hub goes on with moves that had begun"
+            dropped.drop(died if plan.aside else "its controller died before the plan began")
             await self.record.record_outcome(number, Outcome.of(dropped))
         elif outcome.helped is msgspec.UNSET:
             verdict = Verdict(plan, 0.0, unmeasured="its controller died before the measurement")
