@@ -53,7 +53,7 @@ class Starting(Keeper):
     def __init__(self, failures, *, flush=None):
         super().__init__(Connection())
         self.failures = failures
-        self.connection.flush_error = flush
+        self.connection.ping_error = flush
 
     async def _load(self):
         if self.failures:

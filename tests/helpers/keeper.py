@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from nats.errors import NoRespondersError
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NoKeysError
@@ -10,6 +11,9 @@ from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NoKeysEr
 from trimtab.fleet.hub.keeper import Keeper
 from trimtab.fleet.protocol.entries import BrokerEntry, write_entry
 from trimtab.fleet.protocol.registry import broker_entry
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Entry:
@@ -80,7 +84,9 @@ class Connection:
     def __init__(self) -> None:
         self.published: list[tuple[str, bytes]] = []
         self.subscribed: list[str] = []
-        self.flush_error: Exception | None = None
+        self.ping_error: Exception | None = None
+        self.is_connected = True
+        self.stats = {"reconnects": 0}
         self.purged: list[tuple[str, str]] = []  # stream, subject
 
     async def publish(self, subject: str, data: bytes = b"", **_: object) -> None:
@@ -98,9 +104,10 @@ class Connection:
     async def subscribe(self, subject: str, **_: object) -> None:
         self.subscribed.append(subject)
 
-    async def flush(self, **_: object) -> None:
-        if self.flush_error is not None:
-            raise self.flush_error
+    async def _send_ping(self, answered: asyncio.Future[None]) -> None:
+        if self.ping_error is not None:
+            raise self.ping_error
+        answered.set_result(None)
 
 
 def keeper_of(*alive: str, away: tuple[str, ...] = ()) -> Keeper:
