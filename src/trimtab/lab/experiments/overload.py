@@ -122,7 +122,7 @@ async def _point(bench: Bench, job: Job, offered: float, number: int) -> Row:
     probe = subjects.deliver(f"{PREFIX}.probe")
     probes = shared | {
         "name": "trimtab:probes", "source": f"probes-{number}", "publish": [probe], "subscribe": [probe],
-        "rates": [PROBES], "publishers": [1], "seed": job["seed"], "wait_s": WAIT_S,
+        "rates": [PROBES], "publishers": [1], "subscribers": [1], "seed": job["seed"], "wait_s": WAIT_S,
     }  # fmt: skip
     traffic, measured = await asyncio.gather(
         run_load(bulk, LIMIT_S + job["seconds"], "trimtab.lab.profile.bulk"),
