@@ -27,6 +27,7 @@ from trimtab.predict.trees import Growth, Trees
 from trimtab.predict.trim import FOR_TREES, Trim, TrimModel, corrected_features
 
 NAMES = sorted(PREDICTORS)
+EVERY = [pytest.param(name, marks=[] if name == "poly4" else pytest.mark.slow) for name in NAMES]  # to be fitted first
 MOST = 3
 HIGHEST = dict(zip(PROCESSING_MS, highest_rates(PAPER).tolist(), strict=True))
 
@@ -61,8 +62,7 @@ def some_sets(draw, most):
     return Sets(np.concatenate([[0], np.cumsum([len(group) for group in groups])]), rate, ms)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 @given(data=st.data(), coverages=st.tuples(st.floats(0.05, 0.95), st.floats(0.05, 0.95)))
 def test_every_topic_has_a_p90_and_intervals_that_are_nested(name, data, coverages):
     sets = data.draw(some_sets(model(name).most))
@@ -80,7 +80,7 @@ def test_every_topic_has_a_p90_and_intervals_that_are_nested(name, data, coverag
     assert np.isfinite(high).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 @given(data=st.data())
 def test_sets_are_answered_independently_of_each_other(name, data):
     sets = data.draw(some_sets(model(name).most))
@@ -91,7 +91,7 @@ def test_sets_are_answered_independently_of_each_other(name, data):
     assert together == pytest.approx(apart, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 @given(data=st.data(), subscribers=st.integers(2, 3000))
 def test_copies_for_many_subscribers_are_predicted_as_processing(name, data, subscribers):
     """The paper's features do not have subscribers."""
@@ -103,8 +103,7 @@ def test_copies_for_many_subscribers_are_predicted_as_processing(name, data, sub
     assert model(name).p90_ms(many) == pytest.approx(as_processing, rel=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_the_same_samples_and_seed_give_the_same_model(name):
     small = train().take(np.flatnonzero(np.arange(len(train())) % 3 == 0))
 
@@ -113,7 +112,7 @@ def test_the_same_samples_and_seed_give_the_same_model(name):
     assert one.as_json() == again.as_json()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_intervals_are_calibrated_on_topics_not_fitted_on(name):
     test = held_out() if model(name).most > 1 else held_out().with_size(1)
     few = 100 if name == "poly4" else 20 * MOST  # topics behind the calibration
@@ -124,14 +123,14 @@ def test_intervals_are_calibrated_on_topics_not_fitted_on(name):
         assert coverage(test.p90_ms, low, high) == pytest.approx(share, abs=slack)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_predictions_are_near_what_is_measured(name):
     test = held_out() if model(name).most > 1 else held_out().with_size(1)
 
     assert Evaluation.of(model(name), test).accuracy.r2 > 0.93
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_nan_and_larger_sets_are_refused(name):
     made, one = model(name), np.array([0, 1])
     with pytest.raises(BadInput, match="rate of a topic to predict must be zero or more, and finite, but is nan"):
@@ -143,7 +142,7 @@ def test_nan_and_larger_sets_are_refused(name):
         made.p90_ms(Sets(np.array([0, count]), np.full(count, 1.0), np.full(count, 10.0)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_too_few_samples_are_refused(name):
     few = train().take(np.arange(9))  # nine topics that were alone
 
@@ -151,7 +150,7 @@ def test_too_few_samples_are_refused(name):
         predictor(name).fit(few)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_stored_model_is_the_same_model(name, tmp_path):
     made = model(name)
     card = Card(name, PAPER.name, made.most, data_of(train()), 3, "held-out sets", evaluations(made, held_out()))
@@ -169,7 +168,7 @@ def test_a_stored_model_is_the_same_model(name, tmp_path):
     assert "## Not for" in (tmp_path / "m" / "card.md").read_text()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_models_of_other_hardware_size_and_version_are_refused(name, tmp_path):
     made, folder = model(name), tmp_path / "m"
     write_model(made, Card(name, PAPER.name, made.most, data_of(train()), 3, "nothing"), folder)
