@@ -118,7 +118,7 @@ def test_other_goals_do_not_move_a_topic_away_from_its_clients():
     assert Promises().accept(view, view.placed({Key("topic", "t0", ""): "b1"}), asked(aims={})) == ""
 
 
-def test_a_broker_without_a_known_latency_is_no_target_and_at_home_says_nothing():
+def test_an_unknown_latency_makes_a_broker_no_target_and_its_topics_not_late():
     view = zones([0, 3], [(0, 1), (2, 2)], brokers=4)
     workload = view.snapshot.workload
     known = workload.rtt.broker != 2

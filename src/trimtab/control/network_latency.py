@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from trimtab.model.key import Key
+from trimtab.model.margin import MARGIN, MARGIN_MS
 from trimtab.model.nearness import Nearness
 from trimtab.model.network import Network
 from trimtab.model.placement import UNPLACED
 from trimtab.model.present import gain_needed
 from trimtab.model.problem import Problem
-from trimtab.observe.best_brokers import MARGIN, MARGIN_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -64,7 +64,8 @@ SETTINGS: Final = Settings(alpha=20.0, idle=0.0, gather=0.0, period_s=1.0, patie
 
 @dataclass(slots=True)
 class World:
-    """Where clients are, and what they say. ``site_of`` and the receivers of topics may change during a run."""
+    """Places of clients, distances, and topics with their clients. ``site_of`` and the receivers of topics may change
+    during a run."""
 
     leg_ms: Floats  # (sites, brokers) one way, from a client at a site to the broker of another, or of its own
     between_ms: Floats  # (brokers, brokers) one way

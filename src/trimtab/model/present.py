@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trimtab.model.workload import Floats, Rows
 
 MANY: Final = np.iinfo(np.int64).max
-MARGIN: Final = 0.05  # improvement that is worth a move, as a share of the present latency
-MARGIN_MS: Final = 2.0  # least such improvement
 
 
 @dataclass(frozen=True, eq=False)

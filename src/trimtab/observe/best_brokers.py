@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from trimtab.model.margin import MARGIN, MARGIN_MS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
 DIGITS: Final = 3  # of latencies in ms
 LISTED: Final = 2  # brokers in a summary
 KEPT: Final = 16  # best brokers in a report of a missed bound
-MARGIN: Final = 0.05  # improvement that is worth a move, as a share of the present latency
-MARGIN_MS: Final = 2.0  # least such improvement
 
 
 class BestBrokers(msgspec.Struct, array_like=True, frozen=True):

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from trimtab.model.margin import MARGIN, MARGIN_MS
 from trimtab.model.nearness import Ranked
 from trimtab.model.placement import UNPLACED
-from trimtab.model.present import MANY, MARGIN, MARGIN_MS, Present, gain_needed
+from trimtab.model.present import MANY, Present, gain_needed
 from trimtab.observe.best_brokers import DIGITS, LISTED, BestBrokers
 
 if TYPE_CHECKING:

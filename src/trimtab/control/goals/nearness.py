@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from trimtab.control.goals.goal import Change, Finding, Goal
+from trimtab.model.margin import MARGIN, MARGIN_MS
 from trimtab.model.network import AT_ONCE, Network
 from trimtab.model.placement import UNPLACED
 from trimtab.model.present import gain_needed
 from trimtab.model.problem import ONE_WAY
-from trimtab.observe.best_brokers import MARGIN, MARGIN_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,8 +25,9 @@ REASON: Final = "moved by its brokers while the hub was away"
 class InterimChanges:
     """The keeper's part that writes interim changes into the registry.
 
-    Only the host of a topic may give it away, so the host knows the highest term. Its word counts at once. The word of
-    another broker counts if the host is dead; until then the highest term is kept.
+    Only the host of a topic may give it away, so the host knows the highest term. A change that its host reports is
+    written at once. A change that another broker reports is written only if the host is dead; until then, the one with
+    the highest term is kept.
     """
 
     def __init__(self, keeper: Keeper) -> None:

@@ -68,8 +68,8 @@ class MmogLive:
             "shows one avatar's topic, the slowest of its deliveries. `hash`: topics stay where a hash of their name "
             "puts them, as in Pulsar. `stay`: they begin at any broker that keeps the bound for their first group, and "
             "nobody moves them. `oracle`: they begin there, and the experiment, which knows all distances, orders a "
-            "move whenever a group has come to violate the bound. `trimtab`: they begin there, and the fleet and its "
-            "controller move them."
+            "move whenever a group has come to violate the bound. `trimtab`: they begin there, and the controller "
+            "moves them. `brokers`: they begin there, and brokers move them themselves, without a controller."
         )
         parts = [text, table(rows), *pictures(rows, out, "mmog-live", "group changes")]
         return Report("\n\n".join(parts), _bars(rows), figures(rows))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
+from trimtab.model.margin import MARGIN, MARGIN_MS
 from trimtab.model.network import Network
 from trimtab.model.placement import Placement
-from trimtab.model.present import MARGIN, MARGIN_MS
 from trimtab.place.knobs import check, knob
 from trimtab.place.stop import EFFORT, NO_LIMIT
 from trimtab.place.topic import by_both, by_network, by_processing
